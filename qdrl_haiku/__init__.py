@@ -1,8 +1,8 @@
 """Population-based and quality-diversity reinforcement learning in JAX.
 
 A researcher starts a launcher, or calls `qdrl_haiku.train`; an engineer
-composes learners, actors and controllers; an author tests one loss. Each room
-stands alone and says in its docstring what it is for:
+composes learners, actors and controllers; an author tests one loss. Each part
+can be used alone, and its docstring says what it is for:
 
   import qdrl_haiku as qd
   learner = qd.learners.sac(observation_size=3, action_size=1)
@@ -40,7 +40,7 @@ compatibility.check_compatibility()
 
 
 def __getattr__(name: str) -> Any:
-  """Imports a room when it is first used, so that `import` stays quick."""
+  """Imports a part when it is first used, so that `import` stays quick."""
   if name in _OF_EXPERIMENT:
     return getattr(importlib.import_module("qdrl_haiku.experiment"), name)
   if name in _ROOMS:

@@ -120,7 +120,7 @@ def benchmark_collecting(
       f"replay_capacity {config.replay_capacity} must be more than the {steps} "
       "steps that are collected; raise it, or lower perturbation_interval.")
   else:
-    # Learning begins when the buffer is full.
+    # Nothing is learned, since the buffer never has so many transitions.
     setup = _configured(
       setup, min_replay_size=config.replay_capacity, random_warm_up=False)
   members, hyperparams, keys = _population(setup, run_key)
@@ -189,7 +189,7 @@ def benchmark_exploiting(
   update = sharding_lib.run_replicated(
     setup.mesh, one_by_one.one_by_one_alone(controller.update))
 
-  # All that a decision makes is handed on, or it would be left out.
+  # Returns all that a decision computes, or XLA would leave it out.
   def decide(carried: Tree) -> Tree:
     state, decision = update(carried[0], run_key, fitness, carried[1])
     return state, decision.hyperparams
@@ -201,7 +201,7 @@ def benchmark_exploiting(
       setup, members, decision.parents, jnp.ones(size, bool))
     return members, state, decision.hyperparams
 
-  # Once before, so that all is placed as it stays, and compiled once more.
+  # A first call places arrays as all later ones do; the next compiles again.
   decide = jax.jit(decide)
   decided = decide((state, hyperparams))
   decision_seconds = measure_median_seconds(decide, decided, repetitions)
@@ -271,7 +271,7 @@ def benchmark_resources(setup: Setup) -> Row:
 
 
 def _of_peak(setup: Setup, updates_per_second: float) -> dict[str, float]:
-  """Returns what updates at a rate make of the machine."""
+  """Returns the FLOP/s of updates at a rate, beside the machine's peak."""
   assert setup.mesh is not None
   flops, peak = benchmark_flops_per_update(setup), _matmul_peak(setup.mesh)
   return {
@@ -299,8 +299,8 @@ def benchmark_flops_per_update(setup: Setup) -> float:
 
 
 def _matmul_peak(mesh: jax.sharding.Mesh) -> float:
-  """Measures what products of large float32 matrices reach on all devices."""
-  # The fastest products take larger matrices on accelerators.
+  """Measures the FLOP/s of large float32 matrix products on all devices."""
+  # Accelerators reach their peak with larger matrices only.
   size = 1024 if mesh.devices.flat[0].platform == "cpu" else 8192
   where = jax.NamedSharding(mesh, jax.P(sharding_lib.AXIS))
   x = jax.device_put(jnp.ones((mesh.size, size, size)), where)
@@ -319,9 +319,9 @@ def measure_median_seconds(
 def _timed(
   call: Callable[[Tree], Tree], state: Tree, repetitions: int
 ) -> tuple[list[float], Tree]:
-  """Returns the seconds of calls that go on from one another, and the result.
+  """Returns the seconds of calls, each on the last result, and the final one.
 
-  At most `repetitions` are made, as many as fit into a minute.
+  At most `repetitions` are made, as many as fit into `_SECONDS`, at least one.
   """
   seconds: list[float] = []
   number = 1

@@ -36,10 +36,10 @@ class _Static:
 def compiled_if_eager(*static: str) -> Callable[[_Function], _Function]:
   """Makes a function that is compiled when it's called outside of `jax.jit`.
 
-  Where another function is traced, as by `jax.jit`, it's the function as it is
-  written. Elsewhere it's compiled once for the shapes of its arrays and for the
-  static arguments, of these names: numbers by value, everything else (an
-  environment, a learner, a function) by identity. So later changes to
+  Within a trace, such as that of `jax.jit`, the function runs as it is written.
+  Elsewhere it's compiled once for each combination of array shapes and static
+  arguments, which `static` names. Numbers are compared by value, everything
+  else (an environment, a learner, a function) by identity: so later changes to
   attributes of a static object aren't seen; make a new object. The last 16
   programs of each function are kept.
   """
@@ -50,7 +50,7 @@ def compiled_if_eager(*static: str) -> Callable[[_Function], _Function]:
     @functools.lru_cache(_MOST)
     def program(*values: _Static) -> Callable[..., Tree]:
       fixed = {name: x.value for name, x in zip(static, values, strict=True)}
-      # A function of its own: jit shares the programs of one function.
+      # A new lambda: `jax.jit` shares one cache among uses of one function.
       return jax.jit(lambda traced: function(**traced, **fixed))
 
     @functools.wraps(function)

@@ -14,9 +14,9 @@ _MARK = ".tmp"
 def file_written_whole(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
   """Lets a file be written beside its place, which it takes in the end.
 
-  A kill at any moment leaves the old file or the new one; and perhaps a part of
-  the latter under another name, see `is_file_cut_short`. That name can't be
-  guessed, and no other file is written to.
+  A kill at any moment leaves the old file or the new one, and perhaps a part of
+  the new one at the temporary path, see `is_file_cut_short`. That path is
+  random, so that nobody can put a file or a link there first.
   """
   path = pathlib.Path(path)
   mark = f"{_MARK}-{secrets.token_hex(8)}"
@@ -30,7 +30,7 @@ def file_written_whole(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
 
 
 def is_file_cut_short(path: pathlib.Path) -> bool:
-  """Returns whether a file is what a kill left of one."""
+  """Returns whether a file is a temporary one that a kill left behind."""
   return path.name.startswith(".") and _MARK in path.name
 
 

@@ -36,9 +36,8 @@ class NormalTanh(distrax.Transformed):
     """Returns the log-probability density of an action.
 
     Args:
-      value: [..., A], in [-1, 1]. What is nearer to the border than the
-        nearest representable number inside, or outside, counts as that number,
-        so that the result is finite.
+      value: [..., A], in [-1, 1]. Values at the border or outside count as
+        the nearest representable number inside, so that the result is finite.
 
     Returns:
       [...], in nats.
@@ -55,8 +54,8 @@ class NormalTanh(distrax.Transformed):
   def mode(self) -> jax.Array:
     """Returns the greedy action, [..., A]: the tanh of the normal's mode.
 
-    It is the median of each dimension. The density's own highest point is
-    elsewhere, at the border if scale is large, and not what a policy means.
+    It is the median of each dimension, and not the maximum of the density,
+    which lies elsewhere: at the border if scale is large.
     """
     return self.bijector.forward(self.distribution.mode())
 
@@ -69,15 +68,15 @@ class NormalTanh(distrax.Transformed):
   ) -> tuple[jax.Array, jax.Array]:
     x, normal = self._draw(key, n)
     action, log_det = distrax.Tanh().forward_and_log_det(x)  # [A, n, ...]
-    # Of the rounded x, not of the noise behind it: where scale is small beside
-    # loc the two differ, and the action was made from this x.
+    # The density is computed at x, which the action was made from, and not from
+    # the noise: where scale is small beside loc, x is rounded and they differ.
     log_probs = normal.log_prob(x) - log_det
-    # Row by row, since a sum over the first axis is no vector loop.
+    # Row by row: on a CPU XLA doesn't vectorise a sum over the first axis.
     log_prob = functools.reduce(operator.add, log_probs)
     return jnp.moveaxis(action, 0, -1), log_prob
 
   def _draw(self, key: jax.Array, n: int) -> tuple[jax.Array, distrax.Normal]:
-    """Draws the normal variable, [A, n, ...], and tells from what."""
+    """Returns x, [A, n, ...], and the normal distribution that it is from."""
     normal = self.distribution.distribution
     loc, scale = jnp.broadcast_arrays(normal.loc, normal.scale)
     change = noise.normal_noise(key, (n, *loc.shape), loc.dtype)
@@ -104,7 +103,7 @@ def normal_tanh(parameters: jax.Array) -> NormalTanh:
 
 
 def _dimensions_first(x: jax.Array) -> jax.Array:
-  """[..., A] -> [A, ...], in which XLA's loops are over a batch, not over A.
+  """Moves A to the front, so that XLA's inner loops are over the batch.
 
   On a CPU only the innermost loop uses vector instructions, and A is small: for
   a batch of 256 with A = 6 the log-probability of a sample and its gradient
@@ -114,7 +113,7 @@ def _dimensions_first(x: jax.Array) -> jax.Array:
 
 
 def deterministic_tanh(parameters: jax.Array) -> distrax.Independent:
-  """Returns the deterministic policy that TD3 uses, all of it on one action.
+  """Returns the deterministic policy that TD3 uses, as a distribution.
 
   Args:
     parameters: [..., A], any real numbers.

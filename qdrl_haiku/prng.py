@@ -1,8 +1,8 @@
 """Numbers that are folded into keys, for draws that belong to no member.
 
 Members, offspring and instances draw from `fold_in(key, i)`, i counted from 0.
-Other draws from the same key have one of these numbers, at the other end of
-int32. No two of one kind of key are equal.
+Other draws fold in one of these numbers, at the other end of int32, which i
+doesn't reach. Within a class no two numbers are equal.
 """
 
 import jax
@@ -47,7 +47,7 @@ class OfInstance:
 
 
 def typed_key(key: Key) -> Key:
-  """Returns a key, or numbers [..., 2] of the older kind, as a typed one."""
+  """Returns a typed key; keys of the older kind, [..., 2], are wrapped."""
   if jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key):
     return key
   return jax.random.wrap_key_data(key)

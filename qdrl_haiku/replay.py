@@ -35,8 +35,8 @@ class ReplayBuffer(NamedTuple):
       and with replacement in one gather; the key is consumed. The buffer
       must not be empty.
     can_sample: (state, n) -> bool [], whether at least n are there.
-    add_where: (state, transitions [B, ...], where bool [B]) -> ReplayState, as
-      `add` of those alone for which it's true.
+    add_where: (state, transitions [B, ...], where bool [B]) -> ReplayState:
+      adds only the transitions where `where` is true.
     draw: (state, key, shape) -> int32 [*shape], the places from which `sample`
       gathers with that key.
     later: (state, places int32 [...], n) -> (int32 [...], bool [...]): the
@@ -98,7 +98,7 @@ def uniform(capacity: int) -> ReplayBuffer:
   ) -> ReplayState:
     batch_size = count(transitions)
     turns = jnp.cumsum(where, dtype=jnp.int32)
-    # The others go to places of their own beyond the end, which are dropped.
+    # The others get distinct indices beyond the end, where writes are dropped.
     indices = jnp.where(
       where, (state.position + turns - 1) % capacity,
       capacity + jnp.arange(batch_size))

@@ -1,4 +1,4 @@
-"""Skills: what one is drawn from, and how a discriminator is scored on it."""
+"""Priors of skills, with the discriminator's loss and the reward of each."""
 
 import dataclasses
 from collections.abc import Callable
@@ -49,7 +49,7 @@ class SkillPrior(NamedTuple):
 
 
 def categorical(num_skills: int) -> SkillPrior:
-  """Skills that are one of so many, all equally likely.
+  """Returns the prior of discrete skills, all equally likely.
 
   Eysenbach et al. (2018), "Diversity is all you need", section 3.2.
 
@@ -87,13 +87,13 @@ def categorical(num_skills: int) -> SkillPrior:
 
 
 def sphere(size: int) -> SkillPrior:
-  """Skills that are directions, uniform on the circle or the sphere.
+  """Returns the prior of directions, uniform on the circle or the sphere.
 
   Args:
     size: K, 2 for the circle or 3 for the sphere.
 
   Returns:
-    The prior, of skills of length 1; `validate` makes it 1.
+    The prior, of skills of length 1; `validate` scales skills to length 1.
   """
   if size not in (2, 3):
     raise ValueError(
@@ -124,7 +124,7 @@ def sphere(size: int) -> SkillPrior:
 
 
 def normal(size: int) -> SkillPrior:
-  """Skills of so many independent standard normal numbers, K >= 1."""
+  """Returns the prior of K >= 1 independent standard normal numbers."""
 
   def sample(key: Key) -> Array:
     return jax.random.normal(key, (size,), jnp.float32)
@@ -142,7 +142,7 @@ def normal(size: int) -> SkillPrior:
 
 
 def constant_skill(prior: SkillPrior, skill: npt.ArrayLike) -> SkillPrior:
-  """Returns the same prior, of which one skill is drawn every time.
+  """Returns a prior that draws one given skill every time.
 
   Args:
     prior: the prior that the agent was trained with.
@@ -150,14 +150,14 @@ def constant_skill(prior: SkillPrior, skill: npt.ArrayLike) -> SkillPrior:
       On the sphere only its direction counts.
 
   Returns:
-    The prior that draws this skill, with the densities and scores of the other.
+    The prior that draws this skill, with the given prior's other functions.
   """
   value = prior.validate(skill)
   return prior._replace(sample=lambda key: jnp.asarray(value))
 
 
 def direction(vector: Array) -> Array:
-  """Returns vectors [..., K] with length 1; the first axis's of 0."""
+  """Scales vectors [..., K] to length 1; 0 becomes the first unit vector."""
   norm = jnp.linalg.norm(vector, axis=-1, keepdims=True)
   first = jax.nn.one_hot(0, vector.shape[-1])
   return jnp.where(norm > 0, vector / jnp.where(norm > 0, norm, 1.0), first)
@@ -192,7 +192,7 @@ class SkillConfig(Settings):
     choices=("sphere", "normal"), only={"skill_type": ("continuous",)},
     offered=False)
   skill_size: int = setting(
-    2, "Numbers in a continuous skill: 2 or 3.", low=1,
+    2, "Numbers in a continuous skill; 2 or 3 of directions.", low=1,
     only={"skill_type": ("continuous",)})
   skill_sampling: str | None = setting(
     None,

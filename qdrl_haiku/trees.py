@@ -7,10 +7,10 @@ from qdrl_haiku.types import Array, Tree
 
 
 def all_finite_leaves(tree: Tree, num_axes: int = 1) -> Array:
-  """Returns whether all floats of each of many things are finite.
+  """Returns whether all floats of a tree are finite, for each of its members.
 
-  Of leaves [..., *], with a float among them, the first `num_axes` axes number
-  the things, and are those of the result.
+  The first `num_axes` axes of the leaves index members, and are the axes of the
+  result. At least one leaf holds floats.
   """
   per_leaf = [
     jnp.all(jnp.isfinite(x), axis=tuple(range(num_axes, x.ndim)))
@@ -55,7 +55,7 @@ def named_tree_leaves(tree: Tree) -> list[tuple[str, Array]]:
 def tree_leaves_by_name(tree: Tree) -> dict[str, Tree]:
   """Names the leaves of a tree, such as hyperparameters or a search space.
 
-  The names are their paths joined by "/", of which no two may be the same.
+  The names are their paths joined by "/"; it's an error if two are the same.
   """
   names, leaves = tree_leaf_names(tree), jax.tree.leaves(tree)
   if len({*names}) < len(names):

@@ -12,8 +12,8 @@ import jax
 
 Array = jax.Array
 Key = jax.Array
-"""A typed key, `jax.random.key(seed)`; a function that takes one consumes it.
-Of the older kind, `jax.random.PRNGKey(seed)`, a single one serves as well.
+"""A typed key, `jax.random.key(seed)`; a function that takes a key consumes it.
+A single key of the older kind, `jax.random.PRNGKey(seed)`, serves as well.
 """
 Params = Any
 """The parameters of a Haiku network: `{module: {name: array}}`."""
@@ -39,12 +39,12 @@ class Transition(NamedTuple):
       included: a truncated episode is bootstrapped.
     next_observation: [..., O], the true successor, also where the environment
       has reset itself since.
-    extras: arrays by name that came along, such as `descriptor` and
-      `next_descriptor` [..., D], or `skill` [..., K]; of what is collected,
-      `truncation` [...], 1 where the episode ended without terminating. The
-      batches of an update are drawn uniformly from replay, in no order, and
-      have those alone that `TrainingConfig.replay_extras` names: by default
-      none, and so no `truncation`. A rollout has that too.
+    extras: further arrays by name, such as `descriptor` and `next_descriptor`
+      [..., D], or `skill` [..., K]; collected transitions, and so rollouts,
+      have `truncation` [...], 1 where the episode ended without terminating.
+      The batches of an update are drawn uniformly from replay, in no order, and
+      have only the extras that `TrainingConfig.replay_extras` names: by default
+      none, not even `truncation`.
   """
 
   observation: Array

@@ -25,7 +25,7 @@ class PartCost(NamedTuple):
 
   kernels: int = 0  # How many are launched, copies among them.
   copies: int = 0  # How many of them copy an array as it is.
-  num_bytes: int = 0  # That they read and write.
+  num_bytes: int = 0  # Read and written by all kernels.
   # Modelled: each kernel takes a launch, or its bytes at the speed of the
   # accelerator's memory, whichever is longer. NaN on a CPU.
   seconds: float = 0.0
@@ -35,15 +35,15 @@ class Loop(NamedTuple):
   """A loop of a program."""
 
   depth: int  # How many loops it is in.
-  part: str  # In which it is.
-  # How often its body runs; None where a condition decides, of which an
-  # accelerator tells the host each time.
+  part: str  # The part of a generation to which it belongs.
+  # How often its body runs; None if a condition decides, whose value an
+  # accelerator sends to the host each time.
   trips: int | None
-  # Launched each time that its body runs, inner loops and all branches of
-  # conditionals among them.
+  # How many kernels each run of its body launches, those of inner loops and of
+  # all branches of conditionals among them.
   kernels: int = 0
-  copies: int = 0  # Of these.
-  moved_bytes: int = 0  # That cross between devices each time.
+  copies: int = 0  # How many of these are copies.
+  moved_bytes: int = 0  # Sent between devices in each run of its body.
 
 
 class Cost(NamedTuple):
@@ -55,11 +55,11 @@ class Cost(NamedTuple):
   # How many there are; at each an accelerator waits for the host.
   conditionals: int
   transfers: int  # How many instructions exchange data with the host.
-  # That cross between devices, by collective; what a loop whose trips aren't
-  # known moves counts once.
+  # Sent between devices, by collective; the body of a loop with unknown trips
+  # counts once.
   moved_bytes: dict[str, int]
-  argument_bytes: int  # Of what the program is called with.
-  temporary_bytes: int  # That it needs beside arguments and results.
+  argument_bytes: int  # The size of the program's arguments.
+  temporary_bytes: int  # Needed beside arguments and results.
 
   @property
   def total(self) -> PartCost:
@@ -68,7 +68,7 @@ class Cost(NamedTuple):
 
 
 def accelerator_cost(compiled: jax.stages.Compiled, target: Target) -> Cost:
-  """Reads what a compiled program costs on what it was compiled for."""
+  """Returns the cost of a compiled program on its target."""
   module = hlo.parse_hlo(compiled.as_text() or "")
   parts: dict[str, PartCost] = collections.defaultdict(PartCost)
   loops: list[Loop] = []

@@ -24,15 +24,15 @@ class Target(NamedTuple):
   """An accelerator, and the numbers by which time on it is modelled."""
 
   title: str  # Its name.
-  bytes_per_second: float  # That its memory moves; NaN where that says nothing.
-  launch_seconds: float = 2.5e-6  # That each kernel takes at least.
+  bytes_per_second: float  # Of its memory; NaN if times can't be modelled.
+  launch_seconds: float = 2.5e-6  # The least time of each kernel.
 
 
 TARGETS = {
   "h100": Target("H100 SXM, 80 GB", 3.35e12),
   "a100": Target("A100 SXM, 80 GB", 2.04e12),
   "l4": Target("L4, 24 GB", 3.0e11),
-  # What it computes on is in its caches, and products take longer than memory.
+  # Arrays stay in its caches, and products take longer than memory.
   "cpu": Target("this machine's CPUs", math.nan, math.nan)}
 """Maps names to the targets that there are; a file beside this module describes
 each accelerator, and jax the CPUs."""
@@ -45,11 +45,11 @@ def compiling_for_target(
   """Traces and compiles for one of `TARGETS` within a `with` statement.
 
   Yields:
-    A mesh of devices that can be compiled for, and nothing else.
+    A mesh to compile for; its accelerators need not exist.
 
   Raises:
-    ValueError: if jax's compiler for accelerators isn't installed, or has fewer
-      devices of the CPU.
+    ValueError: if jax's compiler for accelerators isn't installed, or if jax
+      has fewer CPU devices than `num_devices`.
   """
   if name == "cpu":
     devices = jax.devices("cpu")[:num_devices]

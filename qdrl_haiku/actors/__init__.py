@@ -1,8 +1,8 @@
 """Actors: agents in environments, to collect experience or to be evaluated.
 
-Outside of `jax.jit` each function is compiled once for its environment,
-learner, functions, numbers and the arrays' shapes. Later changes of these
-objects aren't seen, so make new ones; a lambda in a loop is new each time.
+Outside of `jax.jit` each function is compiled once per environment, learner,
+function argument, number and array shapes. Later changes to such an object have
+no effect, so make a new one; a lambda in a loop is compiled each time.
 """
 
 from qdrl_haiku.actors.collection import collect, step

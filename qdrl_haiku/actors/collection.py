@@ -97,7 +97,7 @@ def take_actions(
   """Takes actions in environments with any leading axes."""
   next_state = env.step(env_state, action, pool)
   happened = collect_transition(env_state, action, next_state)
-  # Only here, since elsewhere episodes are known as wholes.
+  # Only here: evaluation, which keeps whole episodes, knows their ends.
   happened.extras["truncation"] = next_state.info["truncation"]
   return next_state, happened
 

@@ -15,17 +15,17 @@ _SPAN = 2**15
 def coverage_cells(
   env: environments.BatchedEnvironment, num_cells: int | None = None
 ) -> Callable[[environments.State], Array] | None:
-  """Returns what tells in which cell of the space a state is.
+  """Returns a function that maps states to numbers of their cells.
 
   Args:
     env: the environment.
-    num_cells: cells along each of the first two axes of the descriptor, 0 for
-      unit squares of x and y, of a robot; None for these of a robot, and else
-      20.
+    num_cells: cells along each of the first two axes of the descriptor; 0 for
+      unit squares of a robot's x and y; None for unit squares if the
+      environment is a robot, otherwise for 20 cells.
 
   Returns:
     (states [...]) -> int32 [...], a number for each cell; None if num_cells is
-    None, and the environment neither a robot nor has a descriptor.
+    None and the environment is no robot and has no descriptor.
 
   Raises:
     ValueError: if there is no such space.

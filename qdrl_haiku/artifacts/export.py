@@ -22,11 +22,11 @@ __all__ = ["Policy", "export_policy", "load"]
 # `export_policy` finds it out.
 _CLIP = 10.0
 _LAYER_NORM_EPSILON = 1e-5
-# Of actions in float64, where rounding was seen to make differences of up to
-# 3e-14, and another activation, in policies as they are made, of 8e-4 and more.
+# Largest difference of actions in float64. Rounding was seen to make up to
+# 3e-14; a wrong activation, in newly initialised policies, 8e-4 and more.
 _TOLERANCE = 1e-7
 _NUM_PROBES = 256
-# Of actions in float32.
+# Largest difference of actions in float32.
 _ONNX_TOLERANCE = 1e-5
 _KINDS: dict[type, str] = {
   learners.SACState: "normal_tanh",

@@ -19,11 +19,11 @@ class Schedule:
   Attributes:
     run: the directory of the run.
     member: which member the winner was when it was evaluated.
-    generation: of the run, in which it was.
+    generation: the run's generation in which it was evaluated.
     episode_return: what it reached then; None if that wasn't finite.
     perturbation_interval: environment steps of a generation.
-    hyperparams: by name, of each generation since its agents were new, at first
-      or after all members had diverged.
+    hyperparams: by name, for each generation since the run began, or since all
+      members had diverged and were initialised anew.
   """
 
   run: str

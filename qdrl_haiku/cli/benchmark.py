@@ -50,21 +50,21 @@ class BenchmarkConfig(Settings):
     choices=(*_GENERATIONS, "collect", "update", "exploit", "add", *_COMPILES))
   target: str = setting(
     "h100",
-    "The accelerator, which needs not be there; cpu for this machine's own.",
+    "Accelerator to compile for, present or not; cpu for this machine's own.",
     choices=tuple(accelerators.TARGETS), only={"algorithm": _COMPILES})
   num_targets: int = setting(
-    1, "How many of them divide the agents.",
+    1, "Number of --target devices over which agents are sharded.",
     low=1, only={"algorithm": _COMPILES})
   repetitions: int = setting(
     5,
-    "The median is of at most so many, after a first: as many as fit into a "
-    "minute. Without --perturbation_interval each takes a few seconds, and "
-    "without --num_eval_episodes an evaluation is one episode.",
+    "Measurements after a warm-up; their median is printed. Fewer if they take "
+    "over a minute. Without --perturbation_interval each takes a few seconds, "
+    "and without --num_eval_episodes an evaluation is one episode.",
     low=1)
   start_twice: bool = setting(
     True,
-    "With pbt and me_pbt: start with an empty compilation cache, then with "
-    "what it holds by then; otherwise with the usual cache.")
+    "With pbt and me_pbt: measure a start with an empty compilation cache, "
+    "then one with the cache that it filled; otherwise use the usual cache.")
   sweep: str | None = setting(
     None, "A flag and its values, like population_size:1,2,4,8: a row each.")
   output: str = setting("sweep.png", "New file for a sweep's plot.")
@@ -183,8 +183,8 @@ def _measure_anew(
 ) -> dict[str, Any]:
   """Measures in processes of their own, with arguments besides this one's.
 
-  Of generations there are two: with an empty compilation cache, and with what
-  it holds by then, of which is the row but for the times of the first start.
+  For generations there are two: one fills an empty compilation cache, and one
+  starts with that. The row is the second's, with both starts' times in it.
   """
   if not config.starts_twice:
     return _measure_elsewhere(arguments)

@@ -52,16 +52,16 @@ def prepare_jax_devices(
 ) -> None:
   """Makes a device of each core, and keeps compiled programs for the next run.
 
-  Physics gains from devices what it can't gain from threads; the environment
-  may say how many. To be called before jax looks for devices.
+  Physics runs faster on many devices than on many threads; JAX_NUM_CPU_DEVICES
+  may set their number. Has to be called before jax looks for devices.
   """
   if "JAX_NUM_CPU_DEVICES" not in os.environ:
     jax.config.update("jax_num_cpu_devices", os.cpu_count())
   _join_processes(config)
-  # XLA forgets in which order devices on CPUs wait for each other where it
-  # reads a program from a file: those of several processes, and in places of
-  # which none needs what the other brings, have been seen to wait forever (jax
-  # 0.10.1). Only where a repertoire is divided are there such places.
+  # Read from a file, a program for CPUs has lost the order of its collectives.
+  # Several processes, and devices at collectives that don't depend on each
+  # other, have been seen to wait forever (jax 0.10.1). In one process, only a
+  # sharded repertoire makes such collectives.
   forgets = jax.distributed.is_initialized() or divides_repertoire
   folder = None
   if not (forgets and jax.default_backend() == "cpu"):
@@ -72,7 +72,7 @@ def prepare_jax_devices(
   jax.config.update("jax_compilation_cache_dir", str(folder))
   # Small programs count too: there are many of them.
   jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
-  # zlib alone, by which jax compresses without these, tells damage.
+  # Without these jax compresses with zlib, which alone detects damage.
   for name in ("zstandard", "zstd"):
     if hasattr(compilation_cache, name):
       setattr(compilation_cache, name, None)
@@ -141,7 +141,7 @@ def _join_processes(config: ProcessConfig) -> None:
 
 
 def _allow_waiting() -> None:
-  """Lets processes on CPUs wait for one that writes; heartbeats tell deaths."""
+  """Lets CPU processes wait for one that writes; heartbeats show dead ones."""
   given = os.environ.get("XLA_FLAGS", "")
   wanted = {name: _A_DAY for name in _WAITING if name not in given}
   known = xla.known_xla_flags(wanted)

@@ -38,9 +38,9 @@ class EvaluateConfig(Settings):
     "default all skills.")
   goal: tuple[float, ...] | None = setting(
     None,
-    "Evaluates the skills of diayn, metra or smerl that lead to this state, "
-    "like 0.5,-0.2, as their discriminator or representation sees states; "
-    "chosen anew at each step.")
+    "State to reach, like 0.5,-0.2: at each step the skill of diayn, metra or "
+    "smerl that leads there is chosen. Its numbers are as their discriminator "
+    "or representation sees states.")
   # Beyond the bound, resampling them takes minutes.
   num_eval_episodes: int | None = setting(
     None,
@@ -62,8 +62,8 @@ class EvaluateConfig(Settings):
     None, "New file to draw to; by default one in the current directory.")
   sweep: str | None = setting(
     None,
-    "name:low:high:number: evaluates at so many values of one of --randomize, "
-    "all else as in the file or by --randomize, and draws the curve.")
+    "name:low:high:number: evaluates at that many values of one name of "
+    "--randomize, and draws the curve; all else stays as without --sweep.")
   environment: EnvironmentConfig = EnvironmentConfig()
 
   @property
@@ -81,7 +81,7 @@ class EvaluateConfig(Settings):
 
   @contextlib.contextmanager
   def blamed(self, name: str) -> Iterator[None]:
-    """Makes errors say that it was this setting that asked for it."""
+    """Names this setting's flag in errors that are raised inside the `with`."""
     flag = f"--{name}={self.text(name)}"
     try:
       yield

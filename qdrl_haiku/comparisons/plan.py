@@ -37,7 +37,7 @@ class CompareConfig(Settings):
   method: tuple[str, ...] = setting(
     (),
     "'name: flags', such as 'pb2: --controller=pb2', which override those of a "
-    "task; 'ant/pb2: --tau=0.1' are more of one task alone. Repeatable.",
+    "task; 'ant/pb2: --tau=0.1' adds flags on one task alone. Repeatable.",
     repeatable=True)
   num_seeds: tuple[str, ...] = setting(
     ("5",),

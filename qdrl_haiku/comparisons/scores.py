@@ -149,7 +149,7 @@ def _compared(
 
 
 def _mean_between(curve: Curve, first: float, last: float) -> float:
-  """Returns the mean of a curve, straight from point to point."""
+  """Returns the mean of a piecewise linear curve between two steps."""
   if last <= first:
     return float(np.interp(first, curve.steps, curve.values))
   steps = np.unique(np.clip(curve.steps, first, last))

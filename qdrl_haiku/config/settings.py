@@ -45,8 +45,8 @@ class Declaration(NamedTuple):
   # as the root's `missing` names it.
   needs: str | None = None
   may_change: bool = False  # Whether a resumed run may have another value.
-  # The name in `config.json` and on command lines; None for the field's, "" of
-  # what follows from other settings, and is in neither.
+  # The name in `config.json` and on command lines; None for the field's own, ""
+  # to leave the setting out of both, since it follows from others.
   flag: str | None = None
   offered: bool = True  # Whether command lines have it.
   repeatable: bool = False  # Whether each element has a flag of its own.
@@ -65,7 +65,7 @@ class Declaration(NamedTuple):
     return field.metadata.get(_DECLARATION)
 
   def unmet(self, values: Values) -> str | None:
-    """Returns the setting by whose value this one has no effect, if any."""
+    """Returns the setting whose value makes this one ineffective, if any."""
     unmet = (x for x, of in self.only.items() if values[x] not in of)
     return next(unmet, None)
 
@@ -73,8 +73,8 @@ class Declaration(NamedTuple):
 def setting(default: Any, help: str, **declared: Any) -> Any:
   """Declares a setting: its default, its help, and more of a `Declaration`.
 
-  Of a choice the default is the name of one of its `kinds`; the user's own
-  "package.module:function" is one too, as `UsersOwn`.
+  The default of a choice is the name of one of its `kinds`; a user may name a
+  "package.module:function" of their own instead, which becomes a `UsersOwn`.
   """
   declaration = Declaration(help, **declared)
   metadata = {_DECLARATION: declaration}

@@ -134,8 +134,8 @@ def replace_in_config_tree(
   Args:
     config: the root, with the defaults.
     given: values by flag, as a command line or a JSON file has them.
-    typed: flags that override what a flagfile gave for another choice; None to
-      ignore all that has no effect, as a run's `config.json` may hold.
+    typed: flags of the command line itself, beside which flags of a flagfile
+      may have no effect; None to allow that of all, as of a `config.json`.
 
   Raises:
     ValueError: if a value is wrong or has no effect.
@@ -164,7 +164,7 @@ def _replaced(
 ) -> S:
   """Replaces values in one configuration and those below it.
 
-  Notes the flags that it has `used`, and why it is `without` others.
+  Adds the flags that take effect to `used`, and why others don't to `without`.
   """
   changes: Changes = {}
   known = setting_kinds(type(config))

@@ -51,8 +51,8 @@ _HIGHEST = Parameters(5.0, 1.0, 10.0, 0.5)
 class Posterior(NamedTuple):
   """Holds the posterior given N points, masked ones included.
 
-  Its whitening [N, N] is the inverse Cholesky factor of the covariance, each
-  column times what is remembered of its point; likewise the weights [N], alpha.
+  The whitening [N, N] is the inverse Cholesky factor of the covariance, the
+  weights [N] are alpha, both times `_remembered` of each column's point.
   """
 
   parameters: Parameters
@@ -75,13 +75,13 @@ def _similarity(parameters: Parameters, first: Points, second: Points) -> Array:
 
     k = variance exp(-r^2 / 2)
 
-  times what `_remembered` returns. For two first changes it is 1 more, as by a
-  number, unknown before, that is part of each: whoever was lucky in an
-  evaluation is the parent, and a child that keeps its own replay and
-  environments may begin below its parent.
+  times what `_remembered` returns. For two first changes it is `variance` more,
+  as if they shared an unknown offset: whoever was lucky in an evaluation is the
+  parent, and a child that keeps its own replay and environments may begin below
+  its parent.
   """
-  # XLA replaces a division of many numbers by one with a multiplication, but
-  # not on any number of devices.
+  # By itself XLA would multiply by the inverse, instead of dividing, on some
+  # numbers of devices only, and round differently there.
   inverse = 1 / jnp.asarray(parameters.length_scales)
   distance = jnp.sum(((first.position - second.position) * inverse) ** 2)
   alike = jnp.exp(-0.5 * distance)
@@ -94,7 +94,7 @@ def _remembered(parameters: Parameters, apart: Array) -> Array:
 
 
 def _covariance(parameters: Parameters, points: Points, known: Array) -> Array:
-  """Returns that of noisy observations, and the identity for other points."""
+  """Returns the covariance of noisy observations, the identity elsewhere."""
   size = known.shape[0]
   pairs = jax.vmap(jax.vmap(_similarity, (None, None, 0)), (None, 0, None))(
     parameters, points, points)
@@ -157,8 +157,8 @@ def condition_gaussian_process(
 ) -> Posterior:
   """Returns the posterior after observations (algorithm 2.1).
 
-  Pending points come after the observed ones: deviations are those after their
-  observation, means those before.
+  Pending points lower deviations as if they were observed, and change no means.
+  In the arrays they must come after the observed points.
   """
   known = mask | pending
   inverse = _inverse_factor(_covariance(parameters, points, known))

@@ -51,13 +51,13 @@ def lineage_rows(
     fitness: [P], before the decision.
     old_hyperparams: leaves [P], before the decision.
     operators: the controller's.
-    cells: int32 [P], of a repertoire's elites that took members' places, -1
-      for other members.
+    cells: int32 [P], the repertoire's cell whose elite took a member's place,
+      -1 for other members.
     sampled: leaves [P], those elites' hyperparameters.
 
   Returns:
-    Rows with the decision's reasons in order of `child`, then those of elites:
-    of parent -1, operator "sample", and their cell.
+    Rows with the decision's reasons in order of `child`, then rows of elites,
+    with parent -1, operator "sample" and a column `cell`.
   """
   decision, fitness, old_hyperparams = jax.device_get(
     (decision, fitness, old_hyperparams))
@@ -110,9 +110,9 @@ def trace_lineage(rows: Iterable[Row], member: int) -> list[Row]:
   """Follows a member, as it is at the end, back to generation 0.
 
   Returns the rows of the chain, oldest first: from `row["step"]` until the next
-  one, the member's ancestor was trained with `row["new_hyperparams"]`. A
-  "reinitialise" row leads back to the past of the same place, of which only the
-  place was inherited.
+  one, the member's ancestor was trained with `row["new_hyperparams"]`. A member
+  with a "reinitialise" row is its own parent, so that the chain goes on to its
+  earlier rows, although it inherited nothing from them.
   """
   by_child: dict[int, list[Row]] = {}
   for row in sorted(rows, key=lambda row: row["generation"]):

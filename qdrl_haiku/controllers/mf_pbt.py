@@ -47,18 +47,18 @@ def mf_pbt(config: MFPBTConfig, search_space: Tree) -> Controller:
 
   A group has a round at each decision whose number, from 1, is a multiple of
   its frequency. By fitness, ties by index, its members form four quarters. In
-  a round each member of the last quarter copies the one of its place in the
-  first, and explores as with `pbt`. Members of the third quarter, the best
-  first, are replaced by the best of all other groups, each of which migrates to
-  a group at most once: from a slower group with its hyperparameters, from a
-  faster one with those of this group's best, since a fast start may lose in
-  the end. Parents are as they were before the decision, and fitter than their
-  children: members as fit survive.
+  a round the members of the last quarter copy those of the first, in order of
+  rank, and explore as with `pbt`. Members of the third quarter, the best first,
+  are replaced by the best members of all other groups, each at most once. Such
+  a migrant keeps its hyperparameters if its group is slower; from a faster one
+  it takes those of the best member here, since a fast start may lose in the
+  end. Parents and migrants are copied as they were before the decision, and are
+  strictly fitter than the members that they replace.
 
-  A non-finite member is replaced at once, round or not, by the member of its
-  place in the first quarter, or else its group's best, or else the best of all,
-  and explores. Where no fitness is finite, all are resampled, with the operator
-  "reinitialise".
+  A non-finite member is replaced at once, round or not, and explores. Its
+  parent is the member at its place in the first quarter; if that isn't finite,
+  its group's best; else the best of all. Where no fitness is finite, all are
+  resampled, with the operator "reinitialise".
 
   Args:
     config: the settings.

@@ -47,36 +47,36 @@ class PB2State(NamedTuple):
 
   num_decisions: Array  # int32 [].
   changes: Changes  # The latest changes of fitness.
-  # [P], unknown yet, with the hyperparameters of the latest decision and the
-  # fitness of parents.
+  # [P], changes that are unknown yet: hyperparameters from the latest decision,
+  # and the fitness of the parents.
   decided: Changes
-  kept: Changes  # [P], likewise, if that decision is not applied.
+  kept: Changes  # [P], the same in case that decision is not applied.
   parameters: Parameters  # From which the next decision starts.
 
 
 def pb2(config: PB2Config, search_space: Tree) -> Controller:
   """Makes the controller of population-based bandits.
 
-  Parents are chosen as with `pbt`. A child's hyperparameters are those with the
-  highest upper confidence bound of a Gaussian process over time, the fitness
-  from which a member starts and its hyperparameters, whose values are changes
-  of fitness until the next decision. Children are decided one after the other;
-  earlier ones and survivors are pending observations, which lower the deviation
-  around them, so that no two are equal.
+  Parents are chosen as with `pbt`. A Gaussian process models the change of a
+  member's fitness until the next decision, given the time, its fitness before
+  and its hyperparameters. A child gets the hyperparameters with the highest
+  upper confidence bound. Children are decided one after the other; earlier ones
+  and survivors are pending observations, which lower the deviation around them,
+  so that no two are equal.
 
-  Hyperparameters are seen on their own scale (`LogUniform` in its logarithm).
-  `config.optimism` is in place of a theorem's factor, which grows with time.
+  The model sees hyperparameters on their own scale (`LogUniform` logarithmic).
+  `config.optimism` is the deviation's factor; the paper's grows with time.
 
-  The first changes of children have a number in common, which the model finds:
+  All children's first changes share an unknown offset, which the model infers:
   a parent was lucky in its evaluation, and its child may begin below it.
 
-  A change is known of members that trained with the decided hyperparameters,
-  or with those before if the decision was not applied, as in a burn-in period.
-  Non-finite fitness is never recorded. Where no fitness is finite, all are
+  A change is recorded if a member trained with the decided hyperparameters, or
+  with its earlier ones where the decision was not applied, as in a burn-in
+  period, and if fitness is finite. Where no fitness is finite, all are
   resampled, with the operator "reinitialise".
 
   `Decision.reasons` has the predicted change of each suggestion and its
-  deviation, noise included, from when changes are known; `Decision.metrics` the
+  deviation, noise included, once a change is known; `Decision.metrics` has the
   number of known changes and the model's parameters, such as
   `length_scale/<name>` as a share of the range.
 

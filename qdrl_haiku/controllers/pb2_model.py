@@ -125,7 +125,7 @@ def suggest_by_pb2_model(
   window = changes.mask.shape[0] - replaced.shape[0]
   values, mean, scale = _standardised(changes)
   points = pb2_model_points(ranges, changes)
-  # Only those that may be known, since time grows with the cube of them.
+  # Without the members' unknown changes: time grows with the cube of the size.
   parameters = gaussian_process.fit_gaussian_process(
     parameters, jax.tree.map(lambda x: x[:window], points), values[:window],
     changes.mask[:window], _NUM_FIT_STEPS)
@@ -165,11 +165,11 @@ def maximise_pb2_model_bound(
 
     mean(x) + optimism * deviation(x)
 
-  The deviation is that after pending points (Desautels et al., 2014,
+  The deviation is conditioned on pending points too (Desautels et al., 2014,
   "Parallelizing Exploration-Exploitation Tradeoffs in Gaussian Process Bandit
-  Optimization", equation 4). Of random candidates the best climb by Adam. The
-  best of all wins that is not near a taken point of the posterior. Returned are
-  its position, mean and deviation.
+  Optimization", equation 4). The best of random candidates climb by Adam. Of
+  the positions on their way, the best that isn't near a taken point is
+  returned, with its mean and deviation.
   """
   points = posterior.points
 
@@ -181,7 +181,7 @@ def maximise_pb2_model_bound(
     return mean + optimism * deviation, (position, mean, deviation)
 
   def ranked(bounds: Array, position: Array) -> Array:
-    """Returns bounds, below all others what is taken, or no number."""
+    """Returns bounds, with NaN and taken positions below all others."""
     offsets = jnp.abs(position[:, None] - points.position)[..., 1:]
     is_near = jnp.all(offsets <= _NEAR, axis=-1)
     is_taken = jnp.any(is_near & taken, axis=-1)

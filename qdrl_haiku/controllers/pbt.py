@@ -33,9 +33,9 @@ def pbt(config: PBTConfig, search_space: Tree) -> Controller:
 
   Members are ranked by fitness, ties by index. A non-finite fitness ranks last;
   its member is always replaced, beyond the usual number if need be, and never
-  a parent. A parent is strictly fitter than its child was: one of the worst
-  draws from those of the best that are, and survives where none is. Where no
-  fitness is finite, all are resampled, with the operator "reinitialise".
+  a parent. Each of the worst members draws its parent from those of the best
+  that are strictly fitter, and survives if none is. Where no fitness is finite,
+  all are resampled, with the operator "reinitialise".
 
   Children of one parent come in pairs, in order of their index: under
   "perturb" the second of a pair steps the opposite way from the first in every

@@ -42,11 +42,11 @@ def successive_halving(
 ) -> Controller:
   """Makes the controller of synchronous successive halving.
 
-  Hyperparameters are drawn once; members with equal ones have one
-  configuration. At each rung the best configurations are kept, each as good as
-  the best of its members, ties by index. Members of all others are replaced by
-  copies of the best members of these, in turn, so that the freed places are
-  shared: members of one configuration then differ in what they experience.
+  Hyperparameters are drawn once; members with equal hyperparameters form one
+  configuration. At each rung the best configurations are kept, each scored by
+  its best member, ties by index. All other members are replaced by copies of
+  the kept configurations' best members, in turn, so that the freed places are
+  shared; members of one configuration then differ in what they experience.
 
   Non-finite members are replaced in the same way at once, rung or not. Where no
   fitness is finite, all are resampled, with the operator "reinitialise".

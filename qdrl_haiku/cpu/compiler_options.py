@@ -9,12 +9,12 @@ from qdrl_haiku.cpu.xla import Options
 
 
 class CompilerOptions(NamedTuple):
-  """Options by how much time a program takes of a run.
+  """Holds compiler options, by how often a program runs.
 
   Attributes:
-    always: of what trains: to be fast.
-    often: of what evaluates and decides: to be fast, and soon there.
-    once: of what runs once, or hardly ever: to be there soonest.
+    always: for training: the fastest program.
+    often: for evaluation and decisions: a fast program, compiled sooner.
+    once: for what runs once or seldom: the program that is compiled soonest.
   """
 
   always: Options
@@ -25,11 +25,11 @@ class CompilerOptions(NamedTuple):
 def platform_compiler_options(platform: str | None = None) -> CompilerOptions:
   """Returns the options for programs on a platform: none but on CPUs.
 
-  There LLVM's costlier passes take a quarter of the time that compiling takes,
-  and gain 2 % in speed at most; the newer way of fusing operations takes
-  another third, and makes updates 20 % faster, but nothing else. Without any of
-  LLVM's passes what resets environments is compiled three times as fast, and
-  runs a fifth as fast, once.
+  On CPUs LLVM's costlier passes take a quarter of the compile time, and gain
+  2 % in speed at most. XLA's fusion emitters take another third, and make
+  updates 20 % faster, but nothing else. Without any of LLVM's passes the reset
+  of environments compiles three times as fast; it runs at a fifth of the speed,
+  but only once.
   """
   platform = platform or jax.default_backend()
   if switch.is_switched_to_plain() or platform != "cpu":

@@ -8,20 +8,19 @@ from jax.experimental.xla_metadata import set_xla_metadata
 
 from qdrl_haiku.cpu import switch
 
-# Marks a call, which must not be dissolved either; harmful but on CPUs.
+# Marks a call, and keeps XLA from inlining it; harmless on CPUs only.
 _MARK = {"xla_cpu_small_call": "true", "inlineable": "false"}
 
 
 def fuse_into_one_kernel(
   function: Callable[..., list[jax.Array]], place: int = 0
 ) -> Callable[..., list[jax.Array]]:
-  """Makes one kernel of a function on a CPU, and nothing else elsewhere.
+  """Compiles a function to one kernel on CPUs, and as usual elsewhere.
 
   XLA makes a kernel of every few operations, and to start one costs a CPU about
-  as much as a thousand additions. A call that is marked is compiled to one
-  kernel, as XLA does by itself with loops that it finds small enough. What is
-  in it must be code: no product, sort or decomposition, for which a library is
-  called.
+  as much as a thousand additions. A marked call is compiled to one kernel, as
+  XLA does by itself with loops that it finds small enough. The function must
+  have no product, sort or decomposition, for which XLA would call a library.
   """
   many_kernels = jax.jit(function)
   kernel = jax.jit(
@@ -30,8 +29,8 @@ def fuse_into_one_kernel(
   def call(*args: jax.Array) -> list[jax.Array]:
     if not switch.is_switched_on():
       return many_kernels(*args)
-    # XLA dies of a kernel with an argument that isn't used. So all of them are
-    # results too, and needed for the one that is marked.
+    # XLA crashes if a kernel doesn't use one of its arguments. So all arguments
+    # are results too, and the barrier makes the marked result need them.
     results, same = kernel(*args)
     marked = set_xla_metadata(results[place], **_MARK)
     results[place], _ = jax.lax.optimization_barrier((marked, same))
@@ -42,13 +41,13 @@ def fuse_into_one_kernel(
 
 @jax.custom_vjp
 def without_gradient_fusion(x: jax.Array) -> jax.Array:
-  """Returns the same, but that on a CPU its gradient is computed by itself.
+  """Returns x; on a CPU, XLA doesn't merge its gradient into later loops.
 
-  XLA merges what is computed into the loops that use it, and computes it again
+  XLA merges a computation into the loops that use its result, and repeats it
   for each of their numbers: a critic's target for each unit of its last hidden
   layer, or the gradients of a policy's outputs within their concatenation,
   without vector instructions. It merges nothing with a loop that may run more
-  than once.
+  than once, so the gradient is put into such a loop.
   """
   return x
 
@@ -66,10 +65,11 @@ without_gradient_fusion.defvjp(lambda x: (x, None), _compute_apart)
 
 
 def fuse_gradient_by_outputs(weights: jax.Array) -> jax.Array:
-  """Returns the same, but on a CPU its gradient has outputs as rows.
+  """Returns the weights; on a CPU their gradient's product is transposed.
 
-  Where they are few, a CPU's product is five to nine times as fast so: XLA
-  takes 23 microseconds for [64, 256] x [256, 12], and 3 to 5 for its transpose.
+  With few outputs, a product with outputs as rows is five to nine times as
+  fast: XLA takes 23 microseconds for [64, 256] x [256, 12], and 3 to 5 for its
+  transpose.
   """
   if not switch.is_switched_on():
     return weights

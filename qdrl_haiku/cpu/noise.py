@@ -9,7 +9,7 @@ from jax.typing import DTypeLike
 from qdrl_haiku import types
 from qdrl_haiku.cpu import fusion, switch
 
-# From so many numbers on many kernels gain more from threads.
+# From this many numbers on, many kernels are faster, as they use threads.
 _TOO_MUCH = 2**15
 
 
@@ -18,10 +18,10 @@ def normal_noise(
 ) -> types.Array:
   """Returns independent standard normal numbers, quickly on a CPU too.
 
-  They are those of `jax.random.normal` but for rounding. A loop over the last
-  axis of [256, 6] has few numbers for vector instructions, and the 20 rounds of
-  its generator (threefry) are a kernel each: 65 microseconds, of which drawing
-  a vector as one kernel leaves 14.
+  Up to rounding they are those of `jax.random.normal`, which takes 65
+  microseconds for [256, 6]: a loop over the last axis is too short for vector
+  instructions, and each of the 20 rounds of the generator (threefry) is a
+  kernel. Drawing one vector as one kernel takes 14.
   """
   size = math.prod(shape)
 

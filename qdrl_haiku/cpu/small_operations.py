@@ -20,12 +20,12 @@ from qdrl_haiku.types import Array
 
 # Multiplications up to which that pays; products of 8 x 8 matrices are slower.
 _MOST_MULTIPLICATIONS = 64
-# Writes of a scatter; many are a matter of memory, not of calls.
+# Writes up to which a scatter is replaced; with more, memory matters most.
 _MOST_WRITES = 64
 
 
 def rewrite_small_operations(jaxpr: ClosedJaxpr) -> ClosedJaxpr:
-  """Takes small products element by element, and scatters one by one."""
+  """Replaces small products by multiplications and sums, scatters by loops."""
   if not _has_any(jaxpr.jaxpr):
     return jaxpr
   shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in jaxpr.in_avals]

@@ -37,5 +37,5 @@ def is_switched_on() -> bool:
 
 
 def is_switched_to_plain() -> bool:
-  """Returns whether QDRL_PLAIN=1 turns it off, on any platform."""
+  """Returns whether QDRL_PLAIN=1 turns off all rewriting, on any platform."""
   return os.environ.get(_VARIABLE, "0") not in ("", "0")

@@ -1,8 +1,8 @@
 """Asks the installed XLA which flags and options it knows.
 
-Versions of XLA drop what earlier ones had, and a flag that it doesn't know ends
-the process before Python can say a word. So all are asked for here first; what
-isn't known is left out, and `unknown_to_xla` names it.
+New versions of XLA drop flags that earlier ones had, and an unknown flag ends
+the process before Python can report it. So each flag and option is tried here
+first; unknown ones are left out, and `unknown_to_xla` names them.
 """
 
 import functools
@@ -22,19 +22,19 @@ _PARSE = "from jaxlib import _jax; _jax.CompileOptions()"
 
 
 def unknown_to_xla() -> list[str]:
-  """Returns the names of what was asked for and isn't known, in order."""
+  """Returns the names of flags and options that were left out, sorted."""
   return sorted(_left_out)
 
 
 def known_xla_options(options: Options) -> Options:
-  """Returns those compiler options that there are."""
+  """Returns the compiler options that XLA knows."""
   known = {x: value for x, value in options.items() if _knows_option(x, value)}
   _left_out.update(options.keys() - known.keys())
   return known
 
 
 def known_xla_flags(flags: Mapping[str, object]) -> list[str]:
-  """Returns those flags that there are, as another process finds out."""
+  """Returns the flags that XLA knows, each tried in another process."""
   known = {x: value for x, value in flags.items() if _knows_flag(x, value)}
   _left_out.update(flags.keys() - known.keys())
   return [f"--{name}={value}" for name, value in known.items()]

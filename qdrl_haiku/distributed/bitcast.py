@@ -1,6 +1,6 @@
-"""The bits of arrays, which devices send to each other as integers.
+"""Converts arrays to integers, for devices to send them to each other.
 
-Of floats, a sum with zero isn't always the same bits.
+They are sent by adding zeros, which can change a float's bits (-0.0 + 0.0).
 """
 
 import jax

@@ -37,6 +37,6 @@ def text_of_first_host(text: str) -> str:
     return text
   data = np.frombuffer(text.encode(), np.uint8)
   size = multihost_utils.broadcast_one_to_all(np.int32(data.size))
-  # All of them give as much as the first one does.
+  # To be broadcast, the data must have one size in all processes.
   data = multihost_utils.broadcast_one_to_all(np.resize(data, int(size)))
   return np.asarray(data, np.uint8).tobytes().decode()

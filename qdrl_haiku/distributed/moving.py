@@ -1,8 +1,8 @@
 """Moves members from device to device, from parents to their children.
 
-Moves are counted, and the number of the next one travels with each member: so
-the devices wait for each other in one order, also where XLA has forgotten its
-own (`cli.devices`).
+Each move sends the number of the next one along with the member. So a move
+can't start before the one that it follows, and devices wait for each other in
+one order, even where XLA has forgotten its own (`cli.devices`).
 """
 
 import functools
@@ -33,9 +33,9 @@ def inherit_by_moving(
 ) -> tuple[Tree, Array]:
   """Replaces members as `controllers.inherit` does, moving only what changes.
 
-  The children are replaced one after the other; of each, its parent's device
-  sends the parent to all devices. So k members are moved where k have other
-  parents than themselves, whatever the size of the population.
+  The children are replaced one after the other: for each of them, its parent's
+  device sends the parent to all devices. So the number of moves is that of
+  replaced members, whatever the size of the population.
   """
   first_turn = jnp.int32(turn)
   is_one_device = mesh is None or mesh.size == 1
@@ -112,7 +112,7 @@ def _fetch(
 
 
 def move_into_spare_slots(mesh: Mesh | None, members: Tree, size: int) -> Tree:
-  """Fills the slots that are left over, outside of compiled functions."""
+  """Copies the last member to spare slots, outside of compiled functions."""
   slots = jax.tree.leaves(members)[0].shape[0]
 
   def fill(members: Tree) -> Tree:

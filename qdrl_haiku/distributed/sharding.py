@@ -4,10 +4,10 @@ All that concerns one member alone runs inside `jax.shard_map`, each device on
 its share of the members; what concerns all of them is a few numbers per member
 that are replicated.
 
-Devices have equally many slots, since jax shares nothing unevenly. Where they
-can't share P members, there are more slots than members: S, the next multiple
-of their number. Members 0 to P - 1 are in the first ones; what is in the others
-is computed too, and never looked at.
+All devices have equally many slots, since jax can't shard unevenly. If P isn't
+a multiple of the number of devices, the number of slots S is the next multiple.
+Members 0 to P - 1 are in the first P slots; the spare slots are computed too,
+and their results ignored.
 """
 
 import functools
@@ -24,14 +24,14 @@ from qdrl_haiku.distributed import bitcast
 from qdrl_haiku.types import Array, Key, Tree
 
 AXIS = "population"
-# Of what devices share, and of what all of them have.
+# The specs of arrays that are sharded by member, and of replicated arrays.
 SHARED, KNOWN = PartitionSpec(AXIS), PartitionSpec()
 
 
 def num_sharding_devices(
   sizes: Sequence[int], available: int, num_shared_cells: int = 0
 ) -> int:
-  """Finds how many devices have least to do when they share agents."""
+  """Returns the least number of devices with the fewest agents on each."""
   return min(
     (n for n in range(1, available + 1) if num_shared_cells % n == 0),
     key=lambda n: ([-(-size // n) for size in sizes], n))
@@ -41,12 +41,12 @@ def population_mesh(
   population_size: int, devices: Sequence[jax.Device] | None = None,
   other_sizes: Sequence[int] = (), num_shared_cells: int = 0,
 ) -> Mesh:
-  """Makes a mesh of the devices that share a population of P best.
+  """Makes the mesh of devices over which a population of P is sharded.
 
-  It has the one axis `population`, over the first n devices, see
-  `num_sharding_devices`; of several processes over all, as each takes part.
-  Other batches of agents that they share have sizes of their own, the most
-  important first.
+  Its one axis, `population`, is over the first n devices, see
+  `num_sharding_devices`, or with several processes over all devices, since each
+  process takes part. `other_sizes` are those of other batches of agents that
+  are sharded over it, the most important first.
   """
   devices = jax.devices() if devices is None else devices
   size = len(devices)
@@ -77,11 +77,11 @@ def shard_into_slots(mesh: Mesh | None, tree: Tree) -> Tree:
 
 
 def all_gather(mesh: Mesh | None, tree: Tree, size: int) -> Tree:
-  """Makes known to every device what each of them knows of its members.
+  """Replicates sharded arrays on every device, without the spare slots.
 
-  All of it travels at once. Where devices wait for each other twice in a
-  program, either has to need what the other brings: XLA doesn't keep an order
-  of its own in programs that it has read from a file (`cli.devices`).
+  All arrays are sent at once. Of any two collectives in a program, one has to
+  need the other's result: XLA keeps no order of its own in programs that it has
+  read from a file (`cli.devices`), and devices could wait for ever.
   """
   if mesh is not None and mesh.size > 1:
     gather = functools.partial(_gather, mesh.size)
@@ -90,7 +90,7 @@ def all_gather(mesh: Mesh | None, tree: Tree, size: int) -> Tree:
 
 
 def _gather(num_devices: int, tree: Tree) -> Tree:
-  """Returns what all devices have; of each its own, leaves [S / n, ...]."""
+  """Returns leaves [S, ...] of all devices, given this one's [S / n, ...]."""
   index = jax.lax.axis_index(AXIS)
 
   def padded(x: Array) -> Array:
@@ -107,7 +107,7 @@ def _gather(num_devices: int, tree: Tree) -> Tree:
 def run_on_devices(
   mesh: Mesh, function: Callable[..., Any], in_specs: Tree, out_specs: Tree
 ) -> Callable[..., Any]:
-  """Runs a function on each device, on its share of what they share."""
+  """Runs a function on each device, on its shards of the arguments."""
   return jax.shard_map(
     function, mesh=mesh, in_specs=in_specs, out_specs=out_specs,
     check_vma=False)

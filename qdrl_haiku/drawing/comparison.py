@@ -34,10 +34,10 @@ class Style(NamedTuple):
 
   @classmethod
   def of(cls, number: int) -> "Style":
-    """Returns a style of its own for the method of each number.
+    """Returns the style of the method with a number.
 
-    The first ones differ in colours and symbols, more of them in line styles or
-    symbols from those of the same colour.
+    The first seven differ in colour and symbol; later ones differ from those of
+    the same colour in line style or symbol.
     """
     turn, place = divmod(number, len(PALETTE))
     again, line = divmod(turn, len(_DASHES))

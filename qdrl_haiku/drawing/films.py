@@ -64,7 +64,7 @@ def first_film_episode(
 
   Returns:
     What the scene extracts of one agent, on the host, leaves [T+1, ...] for an
-    episode of T steps, of those before anything was not finite.
+    episode of T steps, which is cut off before the first non-finite value.
   """
 
   def run(state: types.State, key: types.Key) -> actors.Rollout:

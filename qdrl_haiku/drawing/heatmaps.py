@@ -10,15 +10,15 @@ from qdrl_haiku.drawing import with_matplotlib
 from qdrl_haiku.drawing.figure import RETURN, Axis, Figure, Heatmap, Panel
 from qdrl_haiku.map_elites import Repertoire
 
-# Along each axis: of irregular cells, and where cells can't be drawn.
+# Per axis: pixels of irregular cells; bins where cells can't be drawn.
 _PIXELS, _BINS = 400, 64
 
 
 class Places(NamedTuple):
   """Places cells in the plane of the descriptor's first two axes."""
 
-  # int32 [rows, columns], the lowest row first; -1 where no elite is, if cells
-  # overlap.
+  # int32 [rows, columns], the lowest row first: the cell at each place; -1 if,
+  # of several cells at a place, none has an elite.
   cells: np.ndarray
   x: tuple[float, float]  # The edges.
   y: tuple[float, float]

@@ -1,7 +1,7 @@
 """Pictures of a robot by MuJoCo's renderer, in a process of its own.
 
 OpenGL must be chosen before MuJoCo is imported, and a driver that doesn't work
-may take its process along. So this file is also the script of that process,
+may crash its process. So this file is also the script of that process,
 and imports MuJoCo there alone.
 """
 

@@ -66,11 +66,11 @@ def quiet_brax_loading() -> Iterator[None]:
 
 
 def redirect_brax_mujoco_warnings() -> None:
-  """Makes MuJoCo's warnings Python's, for the rest of the process.
+  """Turns MuJoCo's warnings into Python's, for the rest of the process.
 
-  By itself MuJoCo appends them to a file in the current directory, when it
-  reads a model and later, when it steps one. A handler that there is already
-  stays. One about a word in the models of brax and of Gymnasium is hidden.
+  By default MuJoCo appends them to a file in the current directory, when it
+  reads a model and when it steps one. An existing handler stays. The warning
+  about `settotalmass` in the models of brax and of Gymnasium is hidden.
   """
   import mujoco
 

@@ -1,12 +1,12 @@
 """Tasks on brax's robots whose behaviour descriptors tell policies apart.
 
-  <robot>_uni: walk forwards; the share of time that each foot touches the
+  <robot>_uni: walk forwards. Descriptor: each foot's share of time on the
     ground (Cully et al., "Robots that can adapt like animals", Nature 2015).
-  <robot>_omni: go anywhere; the final position. Going forwards is not
-    rewarded, staying upright with little effort is.
-  ant_trap: walk forwards, in front of a wall in the shape of a U that is open
-    towards the start: a policy that only follows the reward is caught; the
-    final position.
+  <robot>_omni: go anywhere; the reward is for staying upright with little
+    effort, not for going forwards. Descriptor: the final position.
+  ant_trap: walk forwards, past a U-shaped wall that is open towards the start
+    and catches policies that only follow the reward. Descriptor: the final
+    position.
 
 Bounds, in metres, and reward offsets are QDax's.
 """
@@ -32,10 +32,10 @@ from qdrl_haiku.environments.wrappers import (
 )
 from qdrl_haiku.types import Array
 
-# A foot stands at some small distance: brax's spring and positional physics
-# push only what penetrates, so that a foot at rest trembles around the ground,
-# by up to 0.4 mm above it. With 1 mm a robot at rest reads 1, and one mm is
-# little next to feet of 46 to 80 mm radius.
+# In metres. brax's spring and positional physics push only bodies that
+# penetrate the ground, so that a foot at rest trembles, up to 0.4 mm above it.
+# Within 1 mm it counts as touching at all times, and 1 mm is little next to the
+# feet's radii of 46 to 80 mm.
 _TOUCH_DISTANCE = 1e-3
 OMNI_REWARD_OFFSETS: dict[str, float] = {"ant": 3.0, "humanoid": 0.0}
 _TRAP_DESCRIPTOR = Descriptor(
@@ -55,9 +55,9 @@ _STOPPED = (
 _WALL_BIT = "2"
 
 
-# The geoms of feet, by the names that they have with us, and reward offsets.
-# The ant can fall below its own, to about -4.3 a step with motors at full power
-# all the time.
+# Our names of the feet, with brax's names of their geoms, and reward offsets.
+# The ant's offset isn't enough for every policy: its reward falls to about -4.3
+# a step with motors at full power all the time.
 UNI_ROBOTS: dict[str, tuple[dict[str, str], float]] = {
   # The ant walks along x, which its own names for its legs do not agree with.
   "ant": (
@@ -77,8 +77,8 @@ UNI_ROBOTS: dict[str, tuple[dict[str, str], float]] = {
 def task_from_height(env: Any, initial_height: float) -> Any:
   """Returns a robot of brax whose root begins at another height, in metres.
 
-  brax's ant begins in the floor: 0.55 m, with up to 0.1 m of noise. In MJX
-  contact throws one in six of them at once to where episodes end.
+  brax's ant begins in the floor, at 0.55 m with up to 0.1 m of noise. In MJX
+  the contact at once throws one ant in six to a height that ends its episode.
   """
   if env.sys.link_types[0] != "f":
     raise ValueError(

@@ -51,8 +51,8 @@ class Environment:
       env: simulates one instance.
       episode_length: truncates episodes, at least 1.
       descriptor: of `info["state_descriptor"]`; `env.descriptor` by default.
-      sizes: of observations and actions, where the same environment has passed
-        the checks before; it is traced then only if something needs it.
+      sizes: (O, A), given if the same environment has passed the checks before;
+        it is then traced only when it is first reset or stepped.
     """
     compatibility.check_numeric_compatibility()
     validation.check_valid_environment(env)
@@ -114,18 +114,18 @@ class Environment:
 
     An episode ends by termination (`done` of the environment) or by truncation
     (at `episode_length`, or where the environment itself reports
-    `info["truncation"]`); a termination at the last step is a termination. It
-    ends as truncated, whatever else, where an observation before or after the
-    step, the action, the reward or the descriptor isn't finite: learners leave
-    that step out.
+    `info["truncation"]`); a termination at the last step is a termination. If
+    the observation before or after the step, the action, the reward or the
+    descriptor isn't finite, the episode always ends as truncated, and learners
+    leave that step out.
 
     Args:
       state: with leading axes [...], from `reset`, `step` or `advance`.
       action: [..., A], in [-1, 1].
-      pool: states of `reset`, leaves [..., I, ...], with which an instance's
-        next episodes begin: the j-th since its reset with number j modulo I.
-        With None each is drawn when it begins, which an accelerator does for
-        all instances at every step in which any episode ends.
+      pool: initial states of `reset`, leaves [..., I, ...]: the j-th automatic
+        reset of an instance, j from 0, takes state j modulo I. With None, any
+        step in which an episode ends draws an initial state for every instance
+        of the batch, also for those whose episodes go on.
 
     Returns:
       The state in which to act next. `reward`, `done` and `metrics` are those
@@ -145,8 +145,8 @@ class Environment:
   def advance(self, state: State, action: Array) -> State:
     """Steps as `step` does, but without resets, as evaluation does.
 
-    An instance whose episode has ended just goes on: what follows the first
-    `done` is for the caller to mask.
+    An instance whose episode has ended goes on; the caller masks the steps
+    after its first `done`.
     """
     return environments_as_batch(self._advance, state.done.shape, state, action)
 

@@ -1,8 +1,8 @@
 """Functions of a point: tasks without physics, on which emitters are tried.
 
 An episode is one step, and the point is its action, from [-1, 1] scaled to
-[0, 1] along each of N axes. The observation is always 1, so that a policy
-without hidden layers is a point, its biases.
+[0, 1] along each of N axes. The observation is always 1, so that a greedy
+policy amounts to one point.
 """
 
 import functools
@@ -50,11 +50,11 @@ class Function:
 
 
 def arm_function_scores(point: Array) -> _Scores:
-  """Returns how alike a planar arm's joints are bent, and where it ends.
+  """Returns the reward of a planar arm's joint angles, and its end point.
 
   Cully et al. (2015), "Robots that can adapt like animals", as in QDax: the
-  reward is minus the standard deviation of the joints' angles, the descriptor
-  is where the arm of length 1/2 ends whose base is in the middle.
+  reward is minus the standard deviation of the joint angles, in turns; the
+  descriptor is the end of an arm of length 1/2 with its base at (1/2, 1/2).
   """
   angles = jnp.cumsum(2 * jnp.pi * point - jnp.pi)
   end = jnp.stack([jnp.mean(jnp.cos(angles)), jnp.mean(jnp.sin(angles))])

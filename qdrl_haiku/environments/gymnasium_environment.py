@@ -1,11 +1,10 @@
 """Environments of Gymnasium: stepped on the host, between jax's own steps.
 
-They are Python objects that jax neither copies nor spreads over devices. So
-there is one set of instances per `GymnasiumEnvironment`: a reset takes all of
-them, only the state that was returned last can be stepped (any other is
-refused), and agents are evaluated in another `GymnasiumEnvironment` than the
-one in which they collect. A state has the seed and the actions of its
-instances' episodes, by which `restore` brings them there again.
+They are Python objects, which jax can neither copy nor shard over devices. So
+a `GymnasiumEnvironment` has one set of instances: a reset restarts all of them,
+only the latest state can be stepped (any other is refused), and evaluation
+needs another `GymnasiumEnvironment` than collection. A state holds the seed and
+the actions of each instance's episode, with which `restore` replays it.
 """
 
 import functools
@@ -26,8 +25,8 @@ from qdrl_haiku.environments.interface import Descriptor, State
 from qdrl_haiku.types import Array, Key
 
 _DEFAULT_EPISODE_LENGTH = 1000
-# From this width on, bounds stand for none: the largest number of a float or an
-# integer, or what MuJoCo calls unstable.
+# Bounds this far apart or farther count as no bounds: they are the largest
+# floats or integers, or the values that MuJoCo calls unstable.
 _UNBOUNDED = 1e10
 # Of Gymnasium's wrappers, those that make a Box of a space.
 _WRAPPERS = {
@@ -84,9 +83,9 @@ class GymnasiumEnvironment:
     self.episode_length = episode_length
     self.descriptor: Descriptor | None = None
     self._envs: Any = None
-    # Counts resets and steps, from 0 again after 2^31, since states are int32.
-    # Each has the count with which it came, and the numbers of the instances: a
-    # ticket, [B, 2].
+    # Counts resets and steps, modulo 2^31 as states hold it in int32. A state
+    # has a ticket [B, 2]: the count when it was returned, and the index of each
+    # instance.
     self._clock = 0
     self._reset = jax.jit(self._reset_batch)
     self._step = jax.jit(self._step_batch)
@@ -98,20 +97,20 @@ class GymnasiumEnvironment:
   def step(
     self, state: State, action: Array, pool: State | None = None
   ) -> State:
-    """Steps as `Environment.step` does, the state that was returned last.
+    """Steps the state that was returned last, as `Environment.step` does.
 
-    Actions [..., A] in [-1, 1] are scaled to the bounds of the action space;
-    where that has integers, each of them has an equal share. There can't be a
-    pool, since states can't be kept.
+    Actions [..., A] in [-1, 1] are scaled to the bounds of the action space; in
+    a space of integers each has an equal share of [-1, 1]. `pool` has to be
+    None, since states can't be kept.
     """
     if pool is not None:
       raise ValueError("pool has no effect on the host; leave it at None.")
     return environments_as_batch(self._step, state.done.shape, state, action)
 
   def advance(self, state: State, action: Array) -> State:
-    """Steps as `step` does, with `obs` the successor at episode ends as well.
+    """Steps as `step` does, but `obs` at an episode's end is its last one.
 
-    Steps after those are for the caller to mask: the instance has been reset.
+    The caller masks the steps after it, since the instance has been reset.
     """
     state = self.step(state, action)
     return state.replace(obs=state.info["next_observation"])
@@ -239,7 +238,7 @@ class GymnasiumEnvironment:
     return self._ticket(), next_observation, obs, reward, terminated, ended
 
   def _ticket(self) -> np.ndarray:
-    """Returns that of the only state that can be stepped, int32 [B, 2]."""
+    """Returns the ticket of the latest state, int32 [B, 2]."""
     numbers = np.arange(self._envs.num_envs, dtype=np.int32)
     return np.stack([np.full_like(numbers, self._clock), numbers], axis=1)
 

@@ -97,8 +97,8 @@ def create_playground_environment(
     _take_assets(assets)
   config = registry.get_default_config(name)
   if "impl" in config:
-    # Of MJX: warp's states have parts that all instances share, so that one of
-    # them can't be reset or copied alone.
+    # MJX written in JAX, not in warp: in warp's states all instances share some
+    # parts, so that one instance can't be reset or copied alone.
     overrides = {"impl": "jax"} | overrides
   try:
     with brax_loading.quiet_brax_loading():

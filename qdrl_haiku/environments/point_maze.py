@@ -35,12 +35,12 @@ _SPACING = 0.025
 class PointMaze:
   """A point that walks through the box [-1, 1]^2 to one of its corners.
 
-  The observation and the state descriptor are the position [2], an action in
-  [-1, 1]^2 moves by up to 0.1 along either axis, and walls are slid along. The
-  reward is by how many steps the goal has come nearer: at most 1 in the open, 2
-  around the end of a wall. So every policy that gets there has the return of
-  the fastest, the `distance` of its start: about 38 in "maze", 8 in "open", and
-  25 around the block. Nothing terminates.
+  The observation and the state descriptor are the position [2]. An action in
+  [-1, 1]^2 moves the point by up to 0.1 along each axis; it slides along walls.
+  The reward is the decrease of `distance`, the number of steps to the goal: at
+  most 1 in the open, 2 around the end of a wall. So every policy that reaches
+  the goal has the same return, the `distance` of its start: about 38 in "maze",
+  8 in "open", and 25 around the block. Episodes never terminate.
 
   Attributes:
     walls: [W, 4], one rectangle per row: x_low, y_low, x_high, y_high.
@@ -50,9 +50,9 @@ class PointMaze:
 
   observation_size = 2
   action_size = 2
-  # No return is below -10, that of a walk to the corner behind the start of
-  # "open", so that the offset is enough for episodes of 100 steps and more; of
-  # "maze", where it is -2.5, for 25.
+  # The lowest return is about -10 in "open", of a walk to the corner opposite
+  # the goal, so that 0.1 a step is enough in episodes of 100 steps and more; in
+  # "maze" about -2.5, for which 25 steps are enough.
   descriptor = Descriptor(
     names=("x", "y"), lower=(-1.0, -1.0), upper=(1.0, 1.0), reward_offset=0.1)
 

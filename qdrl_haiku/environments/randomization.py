@@ -18,8 +18,8 @@ from qdrl_haiku.ranges import Range, parse_range
 from qdrl_haiku.types import Array, Key, Tree
 
 _KEY = "randomization"
-# Kind of MuJoCo's elements that each factor is of, and the fields of brax's and
-# of MuJoCo's models that it multiplies, for all elements or for one.
+# For each factor the kind of MuJoCo's elements that it changes, and the fields
+# of brax's and MuJoCo's models that it multiplies, for all elements or for one.
 _FACTORS: Mapping[str, tuple[str, tuple[str, ...]]] = {
   "actuator_gain": (
     "actuator",
@@ -36,9 +36,9 @@ _SENSING = ("action_delay", "action_noise", "observation_noise")
 
 
 class Randomized:
-  """An environment of one instance, something in which differs by episode.
+  """One instance of an environment, whose physics or sensing is randomised.
 
-  `info["randomization"]` of its states holds what was drawn. Other attributes
+  `info["randomization"]` of its states holds the drawn values. Other attributes
   are those of the environment inside.
   """
 
@@ -116,14 +116,14 @@ class Randomized:
 def randomized(
   env: SingleEnvironment, specifications: Sequence[str]
 ) -> SingleEnvironment:
-  """Makes an environment of which something differs between episodes.
+  """Makes an environment whose physics or sensing differs between episodes.
 
   Args:
     env: of one instance.
-    specifications: "name:kind:low:high", see `ranges.parse_range`. Of a robot's
-      physics these multiply what its file says: friction, mass, damping (of
-      joints), actuator_gain, gravity; "mass/torso" is of one body, and likewise
-      geoms, joints and actuators. Of any environment: observation_noise and
+    specifications: "name:kind:low:high", see `ranges.parse_range`. For a robot,
+      factors of the numbers in its file: friction, mass, damping (of joints),
+      actuator_gain, gravity; "mass/torso" changes one body, and likewise one
+      geom, joint or actuator. For any environment: observation_noise and
       action_noise, standard deviations, and action_delay, in steps, rounded.
 
   Returns:

@@ -30,10 +30,10 @@ _BACKENDS = ("generalized", "spring", "positional", "mjx")
 class Entry(NamedTuple):
   """One environment by name: what makes it, and its defaults."""
 
-  # Returns what makes one instance; brax is imported here.
+  # Imports brax if need be, and returns the constructor of one instance.
   load: Callable[[], Callable[..., Any]]
   episode_length: int = 1000
-  # Of brax's physics, or None where there is none; and those that it can do.
+  # The default backend of brax's physics, or None; and all that may be chosen.
   backend: str | None = None
   backends: tuple[str, ...] = _BACKENDS
   # An instance -> the instance with our own task.
@@ -111,20 +111,19 @@ def create(
       environment's own number, 1,000 for a user's.
     randomize: what differs from episode to episode, such as
       "friction:uniform:0.5:1.5", see `randomization.randomized`.
-    sizes: of observations and actions, where the same environment of ours has
-      passed the checks before.
-    **kwargs: for the environment's constructor, or the user's function, or in
-      Playground what replaces parts of the environment's configuration. Robots
-      of brax take `initial_height` too, see `brax_tasks.task_from_height`,
-      those of files `task`, and Playground's `assets`, see
-      `playground.create_playground_environment`.
+    sizes: (O, A), given if the same `Environment` has passed the checks before.
+    **kwargs: arguments of the environment's constructor or of the user's
+      function; for Playground, overrides of the environment's configuration.
+      brax's robots also take `initial_height` (`brax_tasks.task_from_height`),
+      robots of files `task`, and Playground's environments `assets`
+      (`playground.create_playground_environment`).
 
   Returns:
     An `Environment`, or of Gymnasium a `GymnasiumEnvironment`.
 
   Raises:
-    ValueError: if an argument isn't known or out of range, or if what the
-      environment returns isn't what it declares, or isn't finite.
+    ValueError: if an argument is unknown or out of range, or if the environment
+      returns other shapes than it declares, or numbers that aren't finite.
   """
   if not isinstance(env_name, str):
     if backend is not None or kwargs:
@@ -148,7 +147,7 @@ def create(
     entry, is_users = _find(env_name)
   _check_backend(env_name, backend, entry.backends)
   backend = entry.backend if backend is None else backend
-  # Others get it as any argument that they may not know.
+  # Elsewhere it stays among kwargs, and is refused where it isn't a parameter.
   height = kwargs.pop("initial_height", None) if entry.backend else None
   if backend is not None:
     kwargs["backend"] = backend

@@ -75,9 +75,9 @@ def scene(env: BatchedEnvironment) -> Scene:
 
 
 def robot_position(env: BatchedEnvironment) -> Callable[[State], Array] | None:
-  """Returns what tells where a robot's root is, states [...] -> [..., 2].
+  """Returns the function from states [...] to a robot's x and y, [..., 2].
 
-  None of other environments, and of robots whose root can't move along x or y.
+  None for other environments, and if the root can't move along x or y.
   """
   single = _single(env)
   if not _is_robot(single) or not np.any(single.sys.dof.motion.vel[0, :2]):

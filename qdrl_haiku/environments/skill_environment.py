@@ -21,13 +21,13 @@ Sampling = Literal["fixed", "episode"]
 class SkillEnvironment:
   """An environment each of whose instances has a skill.
 
-  The skill is appended to the observation, and stands in `info["skill"]`
-  [..., K], where it is that of the observation to act on next. Where returns
-  are kept, `info["skill_return"]` [...] is that of the skill's latest episode
-  in the instance, or `skills.NO_RETURN`.
+  The skill is appended to the observation; `info["skill"]` [..., K] is that of
+  `obs`, for the next action. With `keeps_returns`, `info["skill_return"]` [...]
+  is the return of the skill's latest episode in the instance, or
+  `skills.NO_RETURN`.
 
-  Attributes are those of `env`, the environment without skills, but for
-  `observation_size`, which is O + K.
+  Attributes are those of `env`, the environment without skills; only
+  `observation_size` differs, and is O + K.
   """
 
   def __init__(
@@ -43,10 +43,10 @@ class SkillEnvironment:
       sampling: "episode" draws a skill from the prior whenever an episode
         begins, "fixed" when the instance is first reset. Where the prior has
         num_skills skills, "fixed" deals them out: of the E instances along the
-        last axis of the keys, instance i has skill i modulo num_skills, or,
-        where E is less, the skills i, i + E, i + 2E, ..., one after the other.
-      keeps_returns: whether states have the returns of skills, which are to be
-        discrete.
+        last axis of the keys, instance i has skill i modulo num_skills, or, if
+        E < num_skills, skills i, i + E, i + 2E, ... in consecutive episodes.
+      keeps_returns: whether states hold the returns of skills, which have to
+        be discrete.
     """
     self.env = env
     self.prior = prior

@@ -65,13 +65,13 @@ def make_skill_objective(
 def _with_episodes(
   settings: training.TrainingConfig, default: int, **changes: Any
 ) -> training.TrainingConfig:
-  """Fills in how many episodes show all that agents can do, and changes."""
+  """Fills in the default number of evaluation episodes, and other changes."""
   number = settings.num_eval_episodes or default
   return dataclasses.replace(settings, num_eval_episodes=number, **changes)
 
 
 def _check_sizes(learner: Settings) -> None:
-  """Refuses widths that no network has, since each is given its own."""
+  """Refuses shared layer sizes if each network is given its own."""
   own: list[tuple[int, ...] | None] = []
   if isinstance(learner, learners.SkillAgentConfig):
     own.append(learner.objective.hidden_layer_sizes)
@@ -110,7 +110,7 @@ def _learner_config(config: Config) -> Settings:
 def _with_privileged(
   learner: Settings, privileged: tuple[int, int] | None
 ) -> Settings:
-  """Returns a learner's settings with what critics alone see."""
+  """Returns settings with the part of observations that critics alone see."""
   if isinstance(learner, learners.SkillAgentConfig):
     base = _with_privileged(learner.base, privileged)
     return dataclasses.replace(learner, base=base)

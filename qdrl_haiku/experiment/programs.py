@@ -17,7 +17,7 @@ class Program(NamedTuple):
 
   name: str  # Of its launcher, without the suffix.
   defaults: Config  # Of its settings.
-  # Its names of settings that have others in the package.
+  # By a setting's name in the package, this program's other name for it.
   renamed: Mapping[str, str]
 
   def flags(self) -> dict[str, config_lib.Flag]:
@@ -33,7 +33,7 @@ class Program(NamedTuple):
       if "skills" in missing and flag.section == SkillAgentConfig.title:
         continue
       lacked = missing.get(flag.declared.needs or "")
-      # No flag gives back a part that no setting takes away.
+      # If no setting takes the part away, no flag can bring it back.
       if lacked is None or lacked.by:
         name = self.renamed.get(name, name)
         found[name] = flag._replace(name=name)

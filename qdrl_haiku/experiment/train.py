@@ -57,6 +57,7 @@ def train(
       run can be resumed from its last checkpoint.
     Interrupted: if SIGTERM or Ctrl-C came; the run can be resumed.
     Diverged: if the run ended because no agent was finite.
+    EndedDiverged: if the run is done, but no agent was finite in the end.
   """
   config = with_train_logdir(config)
   made = plan_experiment(config)
@@ -99,7 +100,7 @@ def with_train_logdir(config: Config) -> Config:
 
 
 def _warn(made: Plan) -> None:
-  """Warns of what begins after the run's end, if it isn't made longer."""
+  """Warns if a run is too short to learn or replace, or saves no replay."""
   run, settings = made.config.run, made.setup.config
   stores = not made.setup.on_policy
   if stores and not run.checkpoint_replay:

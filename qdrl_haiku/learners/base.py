@@ -20,24 +20,24 @@ ActFn = Callable[
   [types.State, types.Hyperparams, types.Array, types.Key], types.Array]
 ActGreedyFn = Callable[[types.State, types.Array], types.Array]
 LossAndMore = tuple[types.Array, tuple[types.Tree, types.Params]]
-"""A loss []; anything; and the parameters, with the running state that
-training moved if there is one."""
+"""(loss [], (auxiliary outputs, the parameters, with the running state that
+training moved if the network has one))."""
 
 
 class SharedCritic(NamedTuple):
   """Holds the functions by which many agents learn from one agent's critics.
 
-  That one sees K numbers more in each observation, after those that the many
-  see: a context, such as what is asked of an agent.
+  The agent that has the critics, the teacher, observes [O + K]: what the other
+  agents observe, then a context [K], such as a target descriptor.
 
   Attributes:
-    learner: of the one agent, whose observations are [O + K].
-    improve: (its state, genotype of another agent, observations [S, B, O],
-      context [K], learning rate) -> the genotype after S steps of its policy,
-      each on a batch, by a new optimiser: up what the critics say in that
-      context.
-    genotype_at: (its state, context [K]) -> the genotype of an agent that sees
-      [O], and acts as the one does in that context.
+    learner: the teacher's, for observations [O + K].
+    improve: (the teacher's state, genotype of another agent, observations
+      [S, B, O], context [K], learning rate) -> the genotype after S steps of
+      its policy, a batch each, with a new optimiser, that increase the value
+      which the teacher's first critic gives in that context.
+    genotype_at: (the teacher's state, context [K]) -> the genotype of an agent
+      that observes [O] and acts as the teacher does in that context.
   """
 
   learner: Any  # A `Learner`, which holds one of these.
@@ -50,8 +50,8 @@ class SharedCritic(NamedTuple):
 class Learner(NamedTuple):
   """One algorithm, as pure functions over the state of one agent.
 
-  `learners.check` says whether one's own is as described here. Axes: N
-  batches, B transitions in each, O observation, A action. Keys are consumed.
+  `learners.check` tests whether a user's own learner is as described here.
+  Axes: N batches of B transitions, O observation, A action. Keys are consumed.
 
   Attributes:
     init: (key) -> state, a new agent: any tree of at least one array, without
@@ -61,9 +61,9 @@ class Learner(NamedTuple):
       axis N also where that is 1; metrics are scalars by name. `hyperparams`
       are scalars, in a tree like the learner's. In training each batch holds
       transitions drawn uniformly from the agent's replay buffer: in no order,
-      from many episodes and older policies. Of `extras` they have what
-      `TrainingConfig.replay_extras` names and nothing else, `truncation`
-      included. See `types.Transition`, and for on-policy learners
+      from many episodes and older policies. Their `extras` are those that
+      `TrainingConfig.replay_extras` names, so that `truncation` is among them
+      only if it is named. See `types.Transition`, and for on-policy learners
       `learns_from`.
     act: (state, hyperparams, observations [..., O], key) -> actions [..., A]
       in [-1, 1], which explore.
@@ -73,25 +73,25 @@ class Learner(NamedTuple):
       statistics, once per collected observation; evaluation never calls it.
     hyperparams: the defaults, a tree of Python floats; `update` and `act` take
       a tree of the same structure.
-    batches_per_update: N, how many batches one call of `update` takes, each of
-      them one critic step; of a rollout, how many it makes of that by itself.
+    batches_per_update: N, how many batches one call of `update` takes, for one
+      critic step each; of an on-policy learner, its critic steps per rollout.
     genotype: (state) -> what a repertoire stores of an agent: no optimisers, no
       target networks.
     from_genotype: (genotype) -> state, with fresh optimisers and with target
       networks equal to the online ones.
-    declared: what is known of the hyperparameters, by name (a leaf's path in
-      their tree, joined by "/"); of those that aren't there and are called as
-      one in `learners.HYPERPARAMETERS`, what is said there.
-    share: (K) -> how others may learn from the critics of one agent; None of a
-      learner that can't.
+    declared: declarations of the hyperparameters, by name (a leaf's path in
+      their tree, joined by "/"); a name that is missing here is looked up in
+      `learners.HYPERPARAMETERS`.
+    share: (K) -> a `SharedCritic`, by which many agents learn from one agent's
+      critics; None if the learner doesn't support it.
     supports_n_step: whether a transition's reward may be the discounted sum of
       several steps, and its discount the product of theirs; not where the
       learner rewards single steps by itself.
     learns_from: "replay", or "rollout" of an on-policy learner. Then `update`
       takes, in the place of batches, the transitions [T, E, ...] that the
       agent has just collected in T steps of E environments, in their order,
-      with `truncation` [T, E] among their `extras`; `observe` is told of them
-      after that, so that the policy can be asked how it has acted.
+      with `truncation` [T, E] among their `extras`. `observe` is called after
+      `update`, so that `update` sees the statistics by which the policy acted.
   """
 
   init: Callable[[types.Key], types.State]
@@ -112,7 +112,7 @@ class Learner(NamedTuple):
 
 
 class Descent(NamedTuple):
-  """Holds a loss, what was returned beside it, and what a step down it made."""
+  """Holds what a gradient step returns; `more` are the auxiliary outputs."""
 
   loss: types.Array
   more: types.Tree
@@ -125,9 +125,9 @@ class Optimizer:
   """Adam (Kingma and Ba, arXiv 1412.6980), with optax's defaults.
 
   Its learning rate is an argument of every step, so that changing it rebuilds
-  and recompiles nothing. Of a network with running state it changes the
-  parameters alone. With weight decay it's AdamW (Loshchilov and Hutter, arXiv
-  1711.05101): what is taken off the weights is no part of the moments.
+  and recompiles nothing. Of a network with running state it changes only the
+  parameters. With weight decay it's AdamW (Loshchilov and Hutter, arXiv
+  1711.05101): the decay doesn't enter the moments.
   """
 
   def __init__(self, b1: float = 0.9) -> None:
@@ -155,7 +155,7 @@ class Optimizer:
     weight_decay: types.Array | None = None,
     max_norm: types.Array | None = None,
   ) -> Descent:
-    """Takes a step down a loss, whose gradient is shortened to `max_norm`."""
+    """Takes a gradient step on a loss, the gradient clipped to `max_norm`."""
     is_stateful = isinstance(params, networks.Variables)
     own = params.params if is_stateful else params
     (loss, (more, moved)), gradients = jax.value_and_grad(
@@ -173,14 +173,14 @@ class Optimizer:
 def learner_state_parts(
   state: types.State, kind: type[types.Tree]
 ) -> types.Tree:
-  """Returns those fields of a state that another record has too."""
+  """Returns a `kind` record with the fields of a state that it also has."""
   return kind(**{name: getattr(state, name) for name in kind._fields})
 
 
 def move_target_networks(
   targets: types.Params, online: types.Params, tau: types.Array
 ) -> types.Params:
-  """Moves target networks towards the online ones, whose state they get."""
+  """Moves targets towards the online networks, and copies running state."""
   if isinstance(online, networks.Variables):
     params = move_target_networks(targets.params, online.params, tau)
     return networks.Variables(params, jax.tree.map(jnp.copy, online.state))

@@ -1,4 +1,4 @@
-"""Makes SAC whose networks are normalised by batches, as CrossQ and XQC are."""
+"""Makes SAC with batch-normalised networks, on which CrossQ and XQC build."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ from qdrl_haiku.learners.config import DelayedSoftAgentConfig
 
 AtomsFn = Callable[
   [statistics.RewardStatistics, types.Hyperparams, types.Array], types.Array]
-# Parameters, those of the targets or None, averages, the optimiser's state.
+# Parameters, target parameters or None, running averages, optimiser state.
 _Critics = tuple[types.Params, types.Params | None, types.State, types.State]
 
 
@@ -30,9 +30,9 @@ def batch_norm_learner(
     made: the networks.
     kind: of learner; if there are atoms, its states have `target_critic_params`
       and `reward_statistics`.
-    atoms_fn: (statistics of rewards, hyperparameters, temperature) -> [K], the
-      values that the critics' outputs are logits of, with target critics; None
-      where outputs are values, and the critics are their own targets.
+    atoms_fn: (statistics of rewards, hyperparameters, temperature) -> atoms
+      [K], if the critics' outputs are logits and there are target critics; None
+      if the outputs are values and the critics serve as their own targets.
   """
   policy, critic = made
   soft = soft_policy.soft_policy(

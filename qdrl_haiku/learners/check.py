@@ -29,11 +29,11 @@ def check(
     extras: shapes and dtypes of what each stored transition has as `extras`,
       by name; none by default.
     batch_size: B, transitions in a batch.
-    rollout_shape: T, E of what it learns from, if that is a rollout.
+    rollout_shape: T and E of a rollout, for on-policy learners.
 
   Raises:
-    ValueError: if something that it has or returns isn't as it should be, or
-      if it reads an extra that isn't stored.
+    ValueError: if a field or a returned value isn't as `Learner` says, or if
+      the learner reads an extra that isn't stored.
   """
   extras = dict(extras or {})
   check_learner_defaults(learner.hyperparams)
@@ -167,9 +167,9 @@ def _shapes(
     raise ValueError(
       f"the learner's {name} looks for {error}, which is none of its "
       f"hyperparameters ({', '.join(hyperparams)}) and none of the extras that "
-      f"its batches hold ({', '.join(extras) or 'none'}); of what comes along "
-      "with a transition only that is stored which "
-      f"TrainingConfig(replay_extras=({error},)) names.") from error
+      f"its batches hold ({', '.join(extras) or 'none'}); an extra of "
+      "transitions is stored only if "
+      f"TrainingConfig(replay_extras=({error},)) names it.") from error
 
 
 def _array(*shape: int) -> types.Tree:

@@ -17,14 +17,14 @@ class AgentConfig(Settings):
   normalize_observations: bool | None = setting(
     None,
     "Whether networks see observations normalised by the agent's own running "
-    "statistics; by default they do, but in a repertoire, whose variations mix "
-    "the weights of two parents.")
+    "statistics; by default yes without a repertoire, and no with one, whose "
+    "variations mix the weights of two parents.")
   policy_network: str | None = setting(
     None,
     "package.module:function of a policy network of your own: called with the "
-    "number of its outputs (2 for each number of an action, of td3 1), it "
-    "returns a function that calls Haiku's modules, of observations [B, O] "
-    "to these [B, N].")
+    "number N of the policy's outputs (2A, for td3 A, with actions [A]), it "
+    "returns a function that calls Haiku's modules and maps observations "
+    "[B, O] to outputs [B, N].")
 
   def __post_init__(self) -> None:
     super().__post_init__()
@@ -40,8 +40,8 @@ class AgentConfig(Settings):
     """Returns the networks of a user's own.
 
     Args:
-      given: those that a learner was given.
-      num_outputs: numbers that the policy makes of an observation.
+      given: networks that the learner was called with, if any.
+      num_outputs: N, the policy's outputs for one observation.
     """
     given = given or OwnNetworks()
     if self.policy_network is None or given.policy is not None:
@@ -80,7 +80,7 @@ def policy_delay_setting() -> int:
 
 @dataclasses.dataclass(frozen=True)
 class DelayedSoftAgentConfig(SoftAgentConfig):
-  """Shapes such an agent, whose policy moves after several critic steps."""
+  """Shapes a soft agent whose policy moves after several critic steps."""
 
-  # 3 in the papers, and TD3's here, so that steps are cut up alike.
+  # The papers take 3; TD3's 2 lets all learners group their steps alike.
   policy_delay: int = policy_delay_setting()

@@ -64,13 +64,13 @@ def crossq(
 ) -> base.Learner:
   """Makes CrossQ: SAC without target networks, with normalised networks.
 
-  The batch and the target's batch, the next observations and the policy's
-  actions at them, go through the critics together, so that both are normalised
-  by the same statistics. Each update is `policy_delay` such steps of the
-  critics, a batch each, then one step of the policy and of the temperature on
-  the last batch, for which the critics are normalised by the averages of what
-  the batches' statistics were, and the policy by the batch. It acts, also for
-  the targets, by averages of its own. Nothing else than an update moves these.
+  The batch and the target's batch (next observations, and the policy's actions
+  there) go through the critics together, so that both are normalised by the
+  same statistics. Each update is `policy_delay` such critic steps, a batch
+  each, then one step of the policy and of the temperature on the last batch.
+  In the policy step the critics are normalised by their running averages, and
+  the policy by the batch. When it acts, also for the targets, the policy uses
+  running averages of its own. Only updates move the averages.
 
   Its hyperparameters are those of `HYPERPARAMETERS`, all else is as in `sac`.
 

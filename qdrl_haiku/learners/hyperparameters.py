@@ -1,7 +1,7 @@
-"""Declares hyperparameters, and those that several learners have.
+"""Declares hyperparameters, here those that several learners share.
 
-Each is declared once, beside the learner that has it: flags, checks, `--help`
-and what is searched by default follow from that.
+A hyperparameter is declared once, beside its learner: flags, checks, `--help`
+and the default search range follow from the declaration.
 """
 
 import math
@@ -37,7 +37,7 @@ class Hyperparameter(NamedTuple):
     """Refuses a value that makes no sense.
 
     Args:
-      where: it was given, with the value, for the message.
+      where: names the setting and its value in the message: "--tau=2".
       value: of the hyperparameter.
 
     Raises:
@@ -60,9 +60,9 @@ class Hyperparameter(NamedTuple):
     raise ValueError(f"{where} makes no sense; give a finite number{bounds}.")
 
 
-# Of what was tried SAC learns most over brax's robots with these defaults, see
-# launchers/RESULTS.md. From 0.6 to 1.6 times these is searched: within the
-# steps of most runs few agents don't make up for a start from farther away.
+# Of the values tried, SAC learns most over brax's robots with these defaults,
+# see launchers/RESULTS.md. The search ranges are 0.6 to 1.6 times the defaults:
+# from farther away small populations don't recover within most runs' steps.
 COMMON: dict[str, Hyperparameter] = {
   "discount": Hyperparameter(
     0.995,
@@ -91,14 +91,14 @@ COMMON: dict[str, Hyperparameter] = {
     excludes_low=True),
   "weight_decay": Hyperparameter(
     0.01, "weight decay of residual networks, in units of the learning rate")}
-"""Those that several learners have, by name."""
+"""Hyperparameters that several learners share, by name."""
 
 
 def choose_hyperparameters(
   declared: Mapping[str, Hyperparameter], *, targets: bool = True,
   temperature: bool = True, blocks: bool = False,
 ) -> dict[str, Hyperparameter]:
-  """Returns those of a learner that has such parts, or doesn't."""
+  """Returns the hyperparameters of a learner with or without some parts."""
   without = set() if targets else {"tau"}
   if not temperature:
     without |= {"temperature_learning_rate", "target_entropy"}
@@ -120,7 +120,7 @@ def default_hyperparameters(
 
 
 def discount_for_episodes(num_steps: int) -> Hyperparameter:
-  """Declares a discount that looks as far ahead as episodes are worth.
+  """Declares a discount whose horizon suits the length of episodes.
 
   1 - 5 / T, within bounds (Hansen et al., "TD-MPC2", arXiv 2310.16828, appendix
   H): in short episodes a longer horizon makes values harder to learn, and tells

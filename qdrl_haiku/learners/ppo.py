@@ -69,7 +69,7 @@ class PPOGenotype(NamedTuple):
 
 
 class _Steps(NamedTuple):
-  """Holds what is learned of steps [...]; observations are normalised."""
+  """Holds what PPO learns from, per step; observations are normalised."""
 
   observation: types.Array
   action: types.Array
@@ -82,14 +82,14 @@ def ppo(
   observation_size: int, action_size: int, config: PPOConfig = PPOConfig(),
   networks: networks_lib.OwnNetworks | None = None,
 ) -> base.Learner:
-  """Makes PPO, which learns from what it has just collected.
+  """Makes PPO, an on-policy learner.
 
   Each update takes a rollout [T, E]. First the advantages, the critic's targets
-  and the log-probabilities of the actions are computed, by the agent as it
-  acted. Then `num_epochs` times the rollout is shuffled and cut into
+  and the log-probabilities of the actions are computed with the networks before
+  their first step. Then `num_epochs` times the rollout is shuffled and cut into
   `num_minibatches`; on each of them policy and critic take a step. Advantages
   are normalised within a minibatch. The entropy, which has no closed form for
-  the tanh of a normal variable, is estimated by one fresh action for each.
+  the tanh of a normal variable, is estimated by a fresh action for each step.
 
   Its hyperparameters are those of `HYPERPARAMETERS`. There is no weight of the
   critic's loss: the networks share nothing, and Adam's steps are the same
@@ -136,7 +136,7 @@ def ppo(
     state: PPOState, hyperparams: types.Hyperparams, observation: types.Array,
     key: types.Key,
   ) -> types.Array:
-    del hyperparams  # The policy is its own noise.
+    del hyperparams  # The policy is stochastic, and needs no noise scale.
     return acting(state, observation).sample(seed=key)
 
   def act_greedy(state: PPOState, observation: types.Array) -> types.Array:
@@ -145,7 +145,7 @@ def ppo(
   def steps_of(
     state: PPOState, hyperparams: types.Hyperparams, rollout: types.Transition,
   ) -> _Steps:
-    """Judges a rollout by the agent that collected it: leaves [T * E, ...]."""
+    """Computes advantages and targets of a rollout: leaves [T * E, ...]."""
     observation, next_observation = (
       statistics.normalize_by_statistics(state.observation_statistics, x)
       for x in (rollout.observation, rollout.next_observation))
@@ -171,8 +171,8 @@ def ppo(
   ) -> tuple[PPOState, types.Metrics]:
     check_learner_rollout(
       transitions, hyperparams, defaults, config.num_minibatches)
-    # Values have the unit of scaled rewards. Divided by how large values were,
-    # which depends on the critic, they would feed back on themselves.
+    # The critic's targets are in units of scaled rewards. Normalising them by
+    # the size of past values would feed the critic's errors back to it.
     steps = steps_of(state, hyperparams, transitions)
     shuffle_key, entropy_key = jax.random.split(key)
     places = jax.vmap(
@@ -221,8 +221,8 @@ def ppo(
       return state, {
         "policy_loss": of_policy.loss, "critic_loss": of_critic.loss,
         "policy_entropy": entropy, "value_mean": of_critic.more,
-        # Of the policy that acted from the one that learns (Schulman,
-        # "Approximating KL divergence", 2020, k3).
+        # KL(policy that acted || policy that learns), estimated by k3 of
+        # Schulman, "Approximating KL divergence", 2020.
         "policy_divergence": jnp.mean(ratio - 1 - log_ratio),
         "clipped_share": jnp.mean(is_clipped.astype(jnp.float32)),
         "action_saturation": base.action_saturation(action),

@@ -14,10 +14,10 @@ from qdrl_haiku import networks, types
 from qdrl_haiku.learners import base, statistics
 
 PolicyStepFn = Callable[..., tuple[types.Params, types.State, types.Metrics]]
-"""A step of a policy up the first critic, of the policy's parameters; its
-optimiser's state; the critics' parameters, perhaps the first one's alone;
-observations [B, O]; what the critics see of them [B, O + K]; the learning rate.
-"""
+"""A policy step that increases the first critic's value: (policy parameters,
+optimiser state, critic parameters (the first critic's suffice), observations
+for the policy [B, O], for the critics [B, O + K], learning rate) -> (policy
+parameters, optimiser state, metrics)."""
 
 
 def shared_critic(
@@ -81,7 +81,7 @@ def shared_critic(
 def _with_context(
   observations: types.Array, context: types.Array
 ) -> types.Array:
-  """[..., O] and [K] -> [..., O + K]."""
+  """Appends a context [K] to observations [..., O]: [..., O + K]."""
   shape = (*observations.shape[:-1], *context.shape)
   return jnp.concatenate(
     [observations, jnp.broadcast_to(context, shape)], axis=-1)

@@ -1,7 +1,7 @@
-"""Updates SAC's policy and temperature, which several learners share.
+"""Updates SAC's policy and temperature, for all learners that have them.
 
-Haarnoja et al., arXiv 1812.05905. Their states have the fields of `SACState`,
-but perhaps no target critics.
+Haarnoja et al., arXiv 1812.05905. The learners' states have the fields of
+`SACState`, with or without target critics.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,12 +16,12 @@ from qdrl_haiku.learners.config import SoftAgentConfig
 
 
 class Kind(NamedTuple):
-  """Holds what one learner differs in from another.
+  """Holds the parts in which learners with SAC's policy differ.
 
   Attributes:
-    state: the type of an agent; critics have targets if there is a field
-      `target_critic_params`.
-    genotype: the type of what a repertoire stores of it.
+    state: the type of an agent's state; critics have targets if there is a
+      field `target_critic_params`.
+    genotype: the type of what a repertoire stores of an agent.
     declared: all hyperparameters that it may have, by name.
     optimizer: of the policy and of the critics.
     constrain_policy: (parameters) -> parameters, after each step.
@@ -37,7 +37,7 @@ class Kind(NamedTuple):
 
 
 class SoftPolicy(NamedTuple):
-  """Acting, and learning to act, as SAC does.
+  """Holds functions that act, and learn to act, as SAC does.
 
   Attributes:
     hyperparams: the defaults.
@@ -47,7 +47,7 @@ class SoftPolicy(NamedTuple):
       it's learned; q_fn: action [B, A] -> the critics' values [B, 2]. The key
       is consumed.
     learner: (update, batches_per_update, init_critics) -> the learner;
-      init_critics: (key) -> the fields of a genotype that the policy's are not.
+      init_critics: (key) -> the genotype's fields other than the policy's.
   """
 
   hyperparams: dict[str, float]
@@ -95,7 +95,7 @@ def soft_policy(
     state: types.State, hyperparams: types.Hyperparams,
     observation: types.Array, key: types.Key,
   ) -> types.Array:
-    del hyperparams  # The policy is its own noise.
+    del hyperparams  # The policy is stochastic, and needs no noise scale.
     return seen(state, observation).sample(seed=key)
 
   def act_greedy(state: types.State, observation: types.Array) -> types.Array:

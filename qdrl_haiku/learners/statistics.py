@@ -18,8 +18,8 @@ class ObservationStatistics(NamedTuple):
   """Mean and spread of all observations that an agent has collected.
 
   Attributes:
-    num_observations: [], how many; float32 stops counting where one more no
-      longer makes a difference, and from then on the statistics forget.
+    num_observations: [], how many, a float32. Once it is so large that adding
+      a batch's no longer changes it, old observations are forgotten.
     mean: [O].
     variance: [O], the mean of (observation - mean)^2.
   """
@@ -38,9 +38,9 @@ class ObservationStatistics(NamedTuple):
 def init_statistics(
   observation_size: int, are_kept: bool = True
 ) -> ObservationStatistics | None:
-  """Returns statistics of no observation, if some are kept.
+  """Returns statistics of no observation yet, or None if none are kept.
 
-  `normalize_by_statistics` then only clips.
+  With statistics of no observation `normalize_by_statistics` only clips.
   """
   if not are_kept:
     return None
@@ -51,7 +51,7 @@ def init_statistics(
 
 
 def counts_in_statistics(observation: types.Array) -> types.Array:
-  """Tells which observations statistics are made of."""
+  """Returns which observations statistics take in: those within +-1e15."""
   return jnp.all(jnp.abs(observation) <= _LARGEST, axis=-1)
 
 
@@ -107,9 +107,9 @@ class RewardStatistics(NamedTuple):
 
   Attributes:
     num_updates: int32 [], how many updates there were, at most 2^30 + 1.
-    largest: [], the average of each batch's largest |reward|: first of all
-      batches, then with weights that fall by 0.1 % an update, so that what was
-      once is forgotten.
+    largest: [], the average over updates of their batches' largest |reward|:
+      first the plain average, after 1,000 updates an exponential one with rate
+      0.001, so that old rewards are forgotten.
   """
 
   num_updates: types.Array
@@ -128,7 +128,7 @@ def update_reward_statistics(
   size = jnp.abs(reward)
   size = jnp.where(size <= _LARGEST, size, 0.0)
   largest = jnp.mean(jnp.max(size, axis=-1))
-  # A count that overflowed would be no count.
+  # Stops counting before int32 overflows.
   num_updates = jnp.minimum(statistics.num_updates, jnp.int32(2**30)) + 1
   rate = jnp.maximum(1.0 / num_updates, _REWARD_RATE)
   return RewardStatistics(

@@ -37,7 +37,7 @@ HYPERPARAMETERS = {
   for name in (
     "discount", "tau", "policy_learning_rate", "critic_learning_rate",
     *_OWN, "reward_scaling", "weight_decay")}
-"""TD3's, by name; noises are standard deviations in units of the action."""
+"""TD3's, by name."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +56,7 @@ class TD3Config(AgentConfig):
 class TD3State(NamedTuple):
   """One TD3 agent: see `SACState`; it has a target policy, and no temperature.
 
-  Without critics of its own what is said of them is None.
+  With `own_critics=False` the critics' parameters and moments are None.
   """
 
   policy_params: types.Params

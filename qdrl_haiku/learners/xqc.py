@@ -1,4 +1,4 @@
-"""XQC: SAC of classifying critics, its networks normalised by batch and weight.
+"""XQC: SAC with categorical critics, batch normalisation, unit-norm weights.
 
 Palenicek et al., arXiv 2509.25174.
 """
@@ -22,8 +22,8 @@ from qdrl_haiku.learners.config import DelayedSoftAgentConfig
 
 HYPERPARAMETERS = hyperparameters.choose_hyperparameters(hyperparameters.COMMON)
 """XQC's, by name."""
-# How far the atoms reach beyond the largest return, so that none is at their
-# border, and the longest horizon that they reach over.
+# The atoms' range is this times the largest return, so that no return is at its
+# border. The largest return is computed for a horizon of at most `_LONGEST`.
 _MARGIN = 1.25
 _LONGEST = 1000.0
 
@@ -73,9 +73,9 @@ def xqc(
 ) -> base.Learner:
   """Makes XQC: SAC whose critics are classifiers, normalised by their batches.
 
-  It learns as `crossq` does, but from target critics, which the batches go
-  through together too, and which move after each step of the critics; and the
-  critics' outputs are logits of atoms that reach beyond all returns.
+  It learns as `crossq` does, but the targets are target critics' values. Both
+  batches go through these together too, and they move after each critic step.
+  The critics' outputs are logits of atoms, whose range exceeds all returns.
 
   Its hyperparameters are those of `HYPERPARAMETERS`, all else is as in `sac`.
 
@@ -102,8 +102,8 @@ def xqc(
     rewards: statistics.RewardStatistics, hyperparams: types.Hyperparams,
     temperature: types.Array,
   ) -> types.Array:
-    """Returns the values [K] that logits are of: all returns lie among them."""
-    # Of a step; the entropy of a policy is about as large as A.
+    """Returns the values [K] of the atoms, whose range exceeds all returns."""
+    # The largest soft reward of a step, with A for the policy's entropy.
     largest = (
       hyperparams["reward_scaling"] * rewards.largest
       + temperature * action_size)

@@ -13,10 +13,10 @@ import jax.numpy as jnp
 
 
 def two_hot(value: jax.Array, atoms: jax.Array) -> jax.Array:
-  """Returns the distribution over atoms that has a value for its mean.
+  """Returns a distribution over atoms whose mean is the value.
 
-  The value's two neighbours have all the probability, each the more the nearer
-  it is; a value beyond the atoms counts as the nearest one.
+  The two atoms beside the value share the probability, the nearer one has more;
+  a value beyond the outermost atoms is clipped to them.
 
   Args:
     value: [].
@@ -55,7 +55,7 @@ def xqc_critic_loss(
   y = r_t + discount_t (min_i q_t[i] - temperature log_prob_t).
 
   The gradient goes to `logits_tm1` only: y and the atoms are constants. The
-  paper projects the smaller critic's whole distribution, here it's its mean.
+  paper projects the smaller critic's whole distribution; y uses its mean only.
 
   Args:
     logits_tm1: [2, K], the critics' logits for the action taken.
@@ -65,7 +65,7 @@ def xqc_critic_loss(
       the next observation.
     log_prob_t: [], the log-probability of that action.
     temperature: [], >= 0: the weight of the entropy.
-    atoms: [K], what values the logits are of, evenly spaced, ascending.
+    atoms: [K], the values of the atoms, evenly spaced, ascending.
 
   Returns:
     [], the loss.

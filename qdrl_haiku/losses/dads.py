@@ -24,7 +24,7 @@ def dads_log_prob(
   Args:
     logits: [M], of the components' weights.
     locations: [M, G], the components' means.
-    difference: [G], what the step changed, normalised.
+    difference: [G], s' - s of the step, normalised.
 
   Returns:
     [], log q(s' - s | s, z).

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import optax
 
 _MIN_SCALE = 1e-3
-# Below it the mean direction is not worked out: the density is uniform.
+# Divisors are at least this; below it the density is uniform to rounding.
 _MIN_CONCENTRATION = 1e-12
 
 
@@ -154,8 +154,8 @@ def diayn_normal_reward(
   return jax.lax.stop_gradient(log_prob - log_prior)
 
 
-# Differentiated by hand: the length has no derivative at 0, and that of the
-# normaliser is lost to rounding near it.
+# The derivative is given by hand: the norm has none at 0, and near 0 automatic
+# differentiation loses the normaliser's to rounding.
 @jax.custom_jvp
 def _von_mises_fisher_log_prob(
   parameters: jax.Array, skill: jax.Array
@@ -181,7 +181,7 @@ def _von_mises_fisher_log_prob(
 def _von_mises_fisher_log_prob_jvp(
   primals: tuple[jax.Array, jax.Array], tangents: tuple[jax.Array, jax.Array]
 ) -> tuple[jax.Array, jax.Array]:
-  """Differentiates: towards the parameters it's the skill less q's mean."""
+  """Differentiates: the gradient by parameters is skill - mean of q."""
   parameters, skill = primals
   parameters_tangent, skill_tangent = tangents
   concentration = jnp.linalg.norm(parameters)

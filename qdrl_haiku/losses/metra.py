@@ -35,14 +35,14 @@ def metra_reward(
 def metra_slack(
   phi: jax.Array, next_phi: jax.Array, slack: jax.Array
 ) -> jax.Array:
-  """Returns how far a step is from moving the representation too far.
+  """Returns the slack of a step in the constraint |phi(s') - phi(s)| <= 1.
 
-  min(slack, 1 - |phi(s') - phi(s)|^2), below 0 where it does; section 4.2.
+  min(slack, 1 - |phi(s') - phi(s)|^2), negative if violated; section 4.2.
 
   Args:
     phi: [K], the representation of the state.
     next_phi: [K], that of the next one.
-    slack: [], the most that counts, epsilon, at least 0.
+    slack: [], epsilon >= 0, the largest slack that counts.
 
   Returns:
     [], at most `slack`.
@@ -77,14 +77,14 @@ def metra_representation_loss(
 def metra_multiplier_loss(
   log_multiplier: jax.Array, slack: jax.Array
 ) -> jax.Array:
-  """Returns the loss of the dual variable, which grows where steps are too far.
+  """Returns the loss of log lambda, lambda being the dual variable.
 
-  log lambda * `metra_slack`, a gradient to the first alone, as in the authors'
-  code; lambda falls while the constraint holds.
+  log lambda * `metra_slack`, as in the authors' code; the gradient goes to log
+  lambda only. Lambda grows if the constraint is violated, and else falls.
 
   Args:
     log_multiplier: [], log lambda.
-    slack: [], what `metra_slack` says of a step.
+    slack: [], `metra_slack` of a step, or its mean over a batch.
 
   Returns:
     [], the loss.

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import rlax
 
-# Where an action became as much likelier, by far beyond any clip, the loss
-# stays finite; e^89 would be none in float32.
+# Larger log-ratios are cut to this, far beyond any clip_epsilon, so that the
+# loss stays finite: e^89 overflows float32.
 _LARGEST_LOG_RATIO = 20.0
 
 
@@ -46,7 +46,7 @@ def ppo_critic_loss(v_tm1: jax.Array, target: jax.Array) -> jax.Array:
 
   Args:
     v_tm1: [], the critic's value of an observation.
-    target: [], that value when it was collected, and the advantage.
+    target: [], the critic's value at collection plus the advantage.
 
   Returns:
     [], the loss.
@@ -77,8 +77,8 @@ def ppo_advantages(
     [T], the advantages; with `v_tm1` the critic's targets.
   """
   chex.assert_rank([r_t, discount_t, truncation_t, v_tm1, v_t], 1)
-  # What follows a truncation in the rollout is another episode: so its true
-  # successor's value is part of the reward there, and the discount is 0.
+  # After a truncation the rollout goes on with another episode: so the value of
+  # the true next observation is added to the reward, and the discount is 0.
   r_t = r_t + discount_t * truncation_t * v_t
   discount_t = discount_t * (1 - truncation_t)
   values = jnp.concatenate([v_tm1, v_t[-1:]])

@@ -51,7 +51,7 @@ def sac_policy_loss(
 
   The gradient goes to `log_prob` and, through the smaller value, to `q_t`, and
   from both to the reparameterised action; none goes to `temperature`. The
-  caller differentiates by the policy's parameters, and so holds the critics'.
+  caller differentiates by the policy's parameters only: the critics stay fixed.
 
   Args:
     q_t: [2], the critics' values of an action drawn from the policy.

@@ -43,8 +43,8 @@ def td3_policy_loss(q_t: jax.Array) -> jax.Array:
   """Returns the deterministic policy gradient's loss, -q_t[0], algorithm 1.
 
   The gradient goes to the first critic's value, and through it to the action.
-  The caller differentiates by the policy's parameters, and so holds the
-  critics'.
+  The caller differentiates by the policy's parameters only: the critics stay
+  fixed.
 
   Args:
     q_t: [2], the critics' values of the policy's action.
@@ -64,8 +64,8 @@ def td3_target_action(
 
   clip(action + clip(N(0, noise_scale^2), -noise_clip, noise_clip), -1, 1).
 
-  They are part of a target, and so constant: no gradient goes anywhere. Unlike
-  the losses it takes a whole batch, whose noise is one draw with one key.
+  The actions are part of a target, so no gradient flows through them. Unlike
+  the losses, this takes a whole batch, and draws all noise with one key.
 
   Args:
     key: consumed.

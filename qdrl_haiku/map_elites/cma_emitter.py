@@ -47,8 +47,8 @@ def cma_emitter(
     is_weight: which leaves are weights, by default those of `weights_only`.
 
   Returns:
-    The emitter, of K times the strategies' population, one strategy's after the
-    other's; its state is a `CMAState`.
+    The emitter, of K * L individuals, where L are each strategy's population,
+    in the order of the strategies; its state is a `CMAState`.
 
   Raises:
     ValueError: from `init`, if the repertoire has no cells.

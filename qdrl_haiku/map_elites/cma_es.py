@@ -1,8 +1,8 @@
-"""CMA-ES, several of them at once, told which of their points were good.
+"""CMA-ES: several strategies at once, each told the ranks of its points.
 
 Hansen (2016), "The CMA evolution strategy: a tutorial", arXiv:1604.00772. The
-update is evosax's, with another number of parents in each generation, as in
-CMA-ME.
+update is evosax's, with a number of parents that differs between generations,
+as in CMA-ME.
 """
 
 from collections.abc import Callable
@@ -14,9 +14,9 @@ import jax.numpy as jnp
 from qdrl_haiku import trees
 from qdrl_haiku.types import Array, Key, Tree
 
-# The covariance of all pairs of numbers: beyond it a generation takes seconds.
+# The covariance is [N, N]: with a larger N a generation takes seconds.
 MAX_SIZE = 1024
-# Of the covariance's eigenvalues, in float32.
+# Largest condition number of the covariance, in float32.
 _MAX_CONDITION = 1e6
 
 
@@ -50,7 +50,7 @@ def cma_es(
     step_size: sigma at first, > 0; about as much as the numbers differ.
 
   Raises:
-    ValueError: if there are more numbers than that.
+    ValueError: if `size` is not in its range.
   """
   from evosax.algorithms.distribution_based import cma_es as evosax_lib
 
@@ -102,10 +102,10 @@ def cma_es(
 
 
 def _one_after_the_other(function: Callable[..., Any]) -> Callable[..., Any]:
-  """Returns a function of each strategy as one of all of them.
+  """Maps a function of one strategy over all of them in a loop, not a batch.
 
-  LAPACK's decomposition of a batch of matrices waits for the threads that
-  compute; with several devices, all of them can wait so forever.
+  LAPACK's decomposition of a batch of matrices waits for compute threads; with
+  several devices it can deadlock, since all of these threads can be waiting.
   """
   return lambda *trees: jax.lax.map(lambda tree: function(*tree), trees)
 

@@ -7,7 +7,7 @@ learning", arXiv:2401.08632.
 
 In each generation the critic is trained; G parents follow its gradient, I of
 its own policies are injected, and V variations of elites are made. All of them
-are evaluated, and the critic learns from what they did.
+are evaluated, and the teacher stores their transitions for later training.
 """
 
 from collections.abc import Callable
@@ -31,8 +31,8 @@ class Teacher(NamedTuple):
 
   # (key) -> its state: a critic that knows nothing.
   init: Callable[[Key], Tree]
-  # (state, evaluated, targets [B, D]) -> state, with what happened in all of
-  # the evaluation that is finite.
+  # (state, evaluated, targets [B, D]) -> state, with the evaluation's finite
+  # transitions stored.
   remember: Callable[[Tree, Evaluated, Array], Tree]
   # (state, key) -> (state, metrics by name, floats []).
   train: Callable[[Tree, Key], tuple[Tree, Metrics]]
@@ -45,8 +45,8 @@ class Teacher(NamedTuple):
 class TaughtState(NamedTuple):
   """Holds the state of an emitter with a shared critic."""
 
-  teacher: Tree  # The critic's, and what it remembers.
-  targets: Array  # Of the last individuals that weren't varied, [G + I, D].
+  teacher: Tree  # The teacher's: the critic, and what it has stored.
+  targets: Array  # Of the last `ask`, without variations, [G + I, D].
   metrics: Metrics  # Of the last training, []; NaN before the first.
 
 

@@ -1,14 +1,14 @@
 """Dominated novelty search: a repertoire without cells.
 
 Bahlous-Boldi et al. (2025), "Dominated novelty search: rethinking local
-competition in quality-diversity", arXiv:2502.00593. An individual is worth as
-much as it is far from those that are fitter: the mean of the distances to the
-k nearest of them, infinite for the fittest. The best C by that stay.
+competition in quality-diversity", arXiv:2502.00593. An individual's score is
+its mean distance to the k nearest fitter individuals, infinite for the fittest.
+The C individuals with the highest scores stay.
 
-What the paper leaves open is settled so that order never matters. Of several
-with the same descriptor only the fittest takes part. Of equally fit ones an
-incumbent counts as fitter than a newcomer, then the one with the least
-descriptor; so does the fitter of two that are worth the same.
+Ties, which the paper leaves open, never depend on the order of a batch. Of
+individuals with the same descriptor only the fittest takes part. Of equally fit
+ones an incumbent counts as fitter than a newcomer, then the one with the least
+descriptor. Of two with the same score the fitter is preferred.
 """
 
 from collections.abc import Sequence
@@ -115,7 +115,7 @@ def _worths(descriptors: Array, takes_part: Array, num_neighbors: int) -> Array:
   num = descriptors.shape[0]
   k = min(num_neighbors, num)
   counts = np.minimum(np.arange(num), k)
-  # Multiplied rather than divided, since on one device XLA divides otherwise.
+  # Multiplied, since XLA compiles a division differently on a single device.
   shares = (1 / np.maximum(counts, 1)).astype(np.float32)
 
   def of_row(inputs: tuple[Array, Array]) -> Array:

@@ -48,8 +48,8 @@ class Emitter(NamedTuple):
       are "transitions", which come with their "lengths"; what no emitter needs
       isn't recorded.
     metrics: (state) -> numbers by name, [], for the row of a generation.
-    tell_first: as `tell`, of the first individuals of a repertoire, of which
-      there may be another number than B; None where they are of no use.
+    tell_first: as `tell`, for the first individuals of a repertoire, whose
+      number may differ from B; None if the emitter doesn't use them.
   """
 
   init: Callable[[Key, Repertoire], Tree]
@@ -131,7 +131,7 @@ def check(
 def check_emitter_ask(
   emitter: Emitter, repertoire: Repertoire, asked: Any
 ) -> tuple[Tree, Tree]:
-  """Refuses what an emitter's `ask` must not return."""
+  """Returns the result of an emitter's `ask`, unless it has to be refused."""
   if not isinstance(asked, tuple) or len(asked) != 2:
     raise ValueError(
       f"the emitter's ask returns a {type(asked).__name__}; return a pair, the "

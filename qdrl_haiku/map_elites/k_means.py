@@ -39,7 +39,7 @@ def k_means_centroids(key: Key, num_cells: int, num_dimensions: int) -> Array:
 
 
 def _position(bits: Array) -> Array:
-  """Returns, in (0, 1), the middle of the 2^16 intervals of equal length."""
+  """Maps the numbers of 2^16 equal intervals of (0, 1) to their middles."""
   return (bits.astype(jnp.float32) + 0.5) / 2**16
 
 

@@ -80,12 +80,12 @@ def add_and_tell(
   emitter: Emitter, repertoire: Repertoire, archive: DeepArchive | tuple[()],
   state: Tree, evaluated: Evaluated, key: Key,
 ) -> tuple[Repertoire, DeepArchive | tuple[()], Tree]:
-  """Ends a generation whose individuals are evaluated, of a generation's key.
+  """Adds evaluated individuals and tells the emitter; takes a generation's key.
 
-  With an archive, of `DeepArchive.sample`, the B individuals are followed by
-  the R that were drawn, and the emitter is told of its new ones alone;
-  `multi_emitter` then remembers which emitter found an elite that moved or came
-  back, and counts as improvements what is fitter than the elite was.
+  With an archive the B new individuals are followed by the R that
+  `DeepArchive.sample` drew, and the emitter is told of the new ones alone. The
+  archive then tells `multi_emitter` which emitter found each elite, as an elite
+  may have moved to another cell or come back.
   """
   is_multiple = isinstance(state, MultiEmitterState)
   if archive:

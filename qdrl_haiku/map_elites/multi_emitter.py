@@ -24,13 +24,13 @@ class MultiEmitterState(NamedTuple):
   """Holds the states of K emitters."""
 
   states: tuple[Tree, ...]
-  found_by: Array  # Which made each elite, int32 [C]; -1 if none did.
+  found_by: Array  # Emitter that made each elite, int32 [C]; -1 for none.
   fitness: Array  # The repertoire's when `ask` was called, float32 [C].
   descriptors: Array  # Likewise, float32 [C, D].
-  emitters: Array  # Whose the individuals of the last `ask` are, int32 [B].
-  rows: Array  # Which of that emitter's they are, int32 [B].
-  evaluated: Array  # How many of each were, lately, float32 [K].
-  improved: Array  # How many cells each filled or improved, float32 [K].
+  emitters: Array  # Emitter of each individual of the last `ask`, int32 [B].
+  rows: Array  # The individual's row in that emitter's own batch, int32 [B].
+  evaluated: Array  # Decayed counts of evaluated individuals, float32 [K].
+  improved: Array  # Likewise, of cells filled or improved, float32 [K].
 
 
 def multi_emitter(
@@ -40,12 +40,11 @@ def multi_emitter(
   """Makes one emitter of several, and remembers which found which elite.
 
   Without `batch_size` all of their individuals are evaluated, and each emitter
-  is told of its own. With it B of all are evaluated, spread evenly over those
-  of each emitter. The next one is of the emitter with the greatest
-  m / n + c sqrt(ln N / n), where n are its individuals that were evaluated
-  lately or are already chosen, m the cells that they filled or improved, and N
-  the sum of all n. To their emitter those that were not evaluated have fitness
-  NaN and episodes of length 0.
+  is told of its own. With it only B are, chosen one by one from the emitter
+  with the greatest m / e + c sqrt(ln N / n): e counts its individuals that were
+  evaluated lately, m the cells that these filled or improved, n is e plus those
+  already chosen, and N the sum of all n. Those chosen are spread evenly over an
+  emitter's batch; it sees its others with fitness NaN and episodes of length 0.
 
   Args:
     emitters: by name, in the order of their individuals.
@@ -53,8 +52,8 @@ def multi_emitter(
     exploration: c, >= 0; without a batch size it has no effect.
 
   Returns:
-    The emitter; its state is a `MultiEmitterState`. Its metrics are theirs,
-    `<name>/<metric>`, the `share` of the individuals and the `num_elites`.
+    The emitter; its state is a `MultiEmitterState`. Its metrics are each
+    emitter's own, its `share` and its `num_elites`, named `<name>/<metric>`.
   """
   parts = tuple(emitters.values())
   ends = list(itertools.accumulate(part.batch_size for part in parts))
@@ -120,12 +119,12 @@ def multi_emitter(
       return part.tell(state.states[i], repertoire, own, key)
 
     num_cells = repertoire.fitness.shape[0]
-    # Some were there before: a cell of the same elite as then.
+    # A cell whose elite is the same as at `ask` wasn't improved.
     cells = repertoire.find(evaluated.fitness, evaluated.descriptors)
     is_same = (repertoire.fitness == state.fitness) & jnp.all(
       repertoire.descriptors == state.descriptors, axis=1)
     is_elite = ~is_same.at[cells].get(mode="fill", fill_value=True)
-    # Of equal ones the last, so that the order of writing doesn't matter.
+    # The last emitter of equal elites, whatever the order of writing.
     found_by = (
       jnp.full(num_cells, -1, jnp.int32)
       .at[jnp.where(is_elite, cells, num_cells)]
@@ -182,7 +181,7 @@ def multi_emitter_shares(
 
 
 def _own(state: MultiEmitterState, i: int, evaluated: Evaluated) -> Evaluated:
-  """Arranges what was found out as emitter i made its individuals."""
+  """Returns the evaluations in the order of emitter i's own batch."""
   size = state.rows.shape[0]
   is_own = state.emitters == i
   places = (

@@ -73,13 +73,13 @@ def pbt_emitter(
   members as long as it is empty).
 
   In `tell` the controller decides by the members' fitness, NaN where one isn't
-  finite. Then `num_replaced_by_samples` others are replaced by elites drawn
-  uniformly from the repertoire, with the hyperparameters that were stored: the
-  worst of those that neither were replaced by that decision nor are a parent of
-  it, ties by index, the higher first. The best member is never replaced, and
-  none is while the repertoire is empty; where fewer members remain, all of
-  those are. Where none is finite, the caller makes new members of those with
-  `decision.parents[i] == i` and `sampled_cells[i] == -1`.
+  finite. Then elites drawn uniformly from the repertoire, with their stored
+  hyperparameters, replace `num_replaced_by_samples` more: the worst members
+  that the decision neither replaced nor made parents, ties by index, the higher
+  first; all of these if they are fewer. The best member is never replaced, and
+  no member is while the repertoire is empty. If no member is finite, the caller
+  makes new ones in place of those with `decision.parents[i] == i` and
+  `sampled_cells[i] == -1`.
 
   Member i draws from `fold_in(key, i)`, whatever P is.
 
@@ -184,11 +184,11 @@ def pbt_emitter(
 
 
 def _sampling_order(fitness: Array, parents: Array) -> Array:
-  """Ranks members by which is replaced by a sample first; P where none is."""
+  """Ranks members by how soon samples replace them; P if they never do."""
   population_size = fitness.shape[0]
   indices = jnp.arange(population_size)
   keeps_place = parents == indices
-  # Dropped beyond the end: being one's own parent does not count.
+  # Index P is dropped: a member that is its own parent has no child.
   children_of = jnp.where(keeps_place, population_size, parents)
   is_parent = (
     jnp.zeros(population_size, bool).at[children_of].set(True, mode="drop"))

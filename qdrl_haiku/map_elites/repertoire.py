@@ -29,11 +29,11 @@ _register = functools.partial(
 @_register
 @dataclasses.dataclass(frozen=True, eq=False)
 class Repertoire:
-  """At most one individual per cell, the fittest; `init` makes an empty one.
+  """Holds the fittest individual of each cell; `init` makes an empty one.
 
-  A pytree. A container of one's own is a subclass that overrides `places`,
-  without cells of `DominatedNovelty`; its tessellation names it as
-  `repertoire_type`.
+  A pytree. A user's own container is a subclass that overrides `places`, of
+  `DominatedNovelty` if it has no cells; the `repertoire_type` of its
+  tessellation names it.
 
   Attributes:
     genotypes: a tree of arrays [C, ...]; zeros where a cell is empty.
@@ -106,9 +106,9 @@ class Repertoire:
   def add(self, genotypes: Tree, fitness: Array, descriptors: Array) -> Self:
     """Puts each individual in its cell where it is fitter than what is there.
 
-    The result depends on what is in the batch, not on its order: of
-    individuals in one cell and of equal fitness the incumbent stays, then the
-    one with the lexicographically least descriptor, then by a hash of the
+    The result depends on what is in the batch, not on its order: of equally fit
+    individuals in one cell the incumbent wins, then the one with the
+    lexicographically least descriptor, then the one with the least hash of its
     genotype. An individual with a NaN or an infinity anywhere is ignored.
     Zeros of fitness and descriptors lose their sign. The work is in proportion
     to B, if the repertoire is donated.
@@ -182,12 +182,12 @@ class Repertoire:
       best & (fitness > incumbents), found, num_cells + jnp.arange(batch_size))
 
   def count_outside(self, outside: Array) -> Array:
-    """Returns `num_outside` with more, bool [B], as far as an int32 can."""
+    """Returns `num_outside` and the number of `outside`, at most 2^31 - 1."""
     more = jnp.sum(outside, dtype=jnp.int32)
     return jnp.minimum(self.num_outside, checks.LARGEST - more) + more
 
   def find(self, fitness: Array, descriptors: Array) -> Array:
-    """Returns the cells that hold elites of such scores, int32 [B]; else C."""
+    """Returns the cells whose elites have these scores, int32 [B]; else C."""
     fitness = canonical_in_repertoire(fitness)
     descriptors = canonical_in_repertoire(descriptors)
     cells = self.cells_of(descriptors)
@@ -256,7 +256,7 @@ class Repertoire:
 
 
 def canonical_in_repertoire(x: Array) -> Array:
-  """Returns float32, and one zero: what is equal must be so to the bit."""
+  """Returns float32 without negative zeros, so that equals have equal bits."""
   x = x.astype(jnp.float32)
   return jnp.where(x == 0, 0, x)
 

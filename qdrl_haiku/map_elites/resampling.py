@@ -3,10 +3,10 @@
 Flageat et al. (2025), "Extract-QD framework: a generic approach for
 quality-diversity in noisy, stochastic or uncertain domains", arXiv:2502.06585.
 
-Each cell keeps its D fittest individuals, each with the mean of all its
-evaluations. In each generation some of them are evaluated again, the fitter of
-a cell the likelier, and ranked by their new means. The repertoire has the first
-of each cell.
+Each cell keeps its `depth` fittest individuals, each with the means of all its
+evaluations. In each generation some of them are evaluated again, more often the
+fitter ones of a cell, and ranked by their new means. The repertoire has the
+fittest of each cell.
 """
 
 import dataclasses
@@ -36,8 +36,8 @@ class Resampling(Settings):
 
   share: float = setting(
     0.25,
-    "Share of a generation's evaluations that are of agents which were "
-    "evaluated before, with --adding=adaptive. They come on top of new agents.",
+    "Share of a generation's evaluations that evaluate stored agents again, "
+    "with --adding=adaptive. They are in addition to those of new agents.",
     above=0, high=0.999999, flag="resampling_share", offered=False,
     needs="resampling")
   # With a depth of 1 an elite that a lucky newcomer displaces is lost, and a
@@ -54,7 +54,7 @@ class Resampling(Settings):
 
 
 class DeepArchive(NamedTuple):
-  """All individuals that cells keep, in S = C D places of no order.
+  """Holds all individuals that cells keep, in S = C * depth unordered places.
 
   As in Deep-Grid, Flageat and Cully (2020), "Fast and stable MAP-Elites in
   noisy domains using deep grids".
@@ -119,11 +119,11 @@ class DeepArchive(NamedTuple):
   def sample(self, key: Key) -> tuple[Tree, "DeepArchive"]:
     """Draws individuals that are evaluated again.
 
-    Without replacement, one after the other with a probability in proportion
-    to exp(-rank); by the greatest sums with Gumbel noise, which is the same.
+    They are drawn without replacement, with probabilities in proportion to
+    exp(-rank), by the Gumbel top-k trick.
 
-    Returns their genotypes, leaves [R, ...], arbitrary where the archive has
-    fewer; and the archive, with `drawn`.
+    Returns their genotypes, leaves [R, ...], arbitrary beyond the number of
+    individuals in the archive; and the archive, with `drawn`.
     """
     size, num_drawn = self.fitness.shape[0], self.drawn.shape[0]
     key = jax.random.fold_in(key, OfGeneration.RESAMPLE)
@@ -182,7 +182,7 @@ class DeepArchive(NamedTuple):
     in_turn = numbers - jax.lax.cummax(jnp.where(is_first, numbers, 0))
     ranks = jnp.zeros_like(numbers).at[order].set(in_turn, unique_indices=True)
     kept = valid & (ranks < depth)
-    # Newcomers take the free places in turn, by what they are.
+    # Newcomers take the free places in sorted order, not in the batch's.
     old, new = slice(num_places), slice(num_places, None)
     turns = jnp.cumsum(kept[order] & (order >= num_places)) - 1
     turns = jnp.zeros_like(turns).at[order].set(turns, unique_indices=True)[new]

@@ -118,7 +118,7 @@ def read_stored_repertoire_config(
 def stored_repertoire_extent(
   descriptors: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Returns the bounds of elites whose descriptors have none."""
+  """Returns bounds around descriptors [N, D] in a space without bounds."""
   if not len(descriptors):
     size = descriptors.shape[1]
     return np.zeros(size), np.ones(size)

@@ -144,10 +144,10 @@ class Grid(_Cells):
   meta_fields=["lower", "upper"])
 @dataclasses.dataclass(frozen=True, eq=False)
 class CVT(_Cells):
-  """The nearest of a set of centroids; `cvt` finds a good set.
+  """Cells of the descriptors nearest to each centroid; `cvt` makes centroids.
 
-  Distances are measured with the bounds scaled to a cube, from the point of the
-  bounds that is nearest to the descriptor; of equal ones the first counts.
+  Descriptors are clipped to the bounds, and distances are measured with the
+  bounds scaled to a unit cube; of equally near centroids the first counts.
 
   Attributes:
     centroids: float32 [C, D], inside the bounds.
@@ -193,8 +193,8 @@ class Unstructured:
     num_cells: C, places, from 1 to 2^20, since each generation compares all
       pairs by distances in the descriptors' own units.
     num_dimensions: D, of a descriptor, >= 1.
-    grid: in whose cells the QD score and the coverage are told; None for sums
-      over all elites, and the share of the places that are occupied.
+    grid: whose cells QD score and coverage count; None for a sum over all
+      elites, and the share of the places that are occupied.
     num_neighbors: k of dominated novelty, >= 1.
   """
 

@@ -122,8 +122,8 @@ def find_varied_weights(
 def is_running_state(path: jax.tree_util.KeyPath) -> bool:
   """Returns whether a leaf is a network's running state, beside its weights.
 
-  It is `networks.Variables.state`, in a place that is named for parameters: a
-  field `state` elsewhere may hold anything.
+  It is `networks.Variables.state`: only a `state` right below a name that ends
+  in "params" counts, as a field `state` elsewhere may hold anything.
   """
   names = [jax.tree_util.keystr((entry,), simple=True) for entry in path]
   return any(

@@ -34,7 +34,7 @@ from qdrl_haiku.networks.own import OwnNetworks, own_critics, own_network
 from qdrl_haiku.networks.residual import ResidualMLP
 
 _SMALL = hk.initializers.RandomUniform(-3e-3, 3e-3)
-# Of hidden layers and of last ones; None is Haiku's.
+# Initialisers of hidden layers and of last layers; None is Haiku's default.
 _INITS: dict[str, tuple[hk.initializers.Initializer | None, ...]] = {
   "fan_in": (None, None),
   "orthogonal": (
@@ -45,9 +45,9 @@ class ActorCritic(NamedTuple):
   """The networks of one agent of SAC, TD3 or PPO.
 
   Attributes:
-    policy: apply(parameters, observation [..., O]) -> what the distribution of
-      its actions takes: [..., 2A] for `policies.normal_tanh`, or [..., A] for
-      `policies.deterministic_tanh`.
+    policy: apply(parameters, observation [..., O]) -> the parameters of the
+      distribution over actions: [..., 2A] for `policies.normal_tanh`, or
+      [..., A] for `policies.deterministic_tanh`.
     critic: apply(parameters, observation [..., O], action [..., A]) ->
       [..., 2], the values of the twin critics, differentiable in reverse mode
       only; each leaf of its parameters has a leading axis of size 2, one entry
@@ -108,7 +108,7 @@ def make_discriminator(
   hidden_layer_sizes: Sequence[int] = (256, 256), *, activation: str = "relu",
   layer_norm: bool = False,
 ) -> Network:
-  """Returns the network of what rewards skills, such as DIAYN's discriminator.
+  """Returns a network that rewards skills, such as DIAYN's discriminator.
 
   Eysenbach et al., "Diversity is all you need", 2018, arXiv 1802.06070.
 
@@ -144,7 +144,7 @@ def policy_final_init(
   config: NetworkConfig, default: str = "small",
   usual: hk.initializers.Initializer | None = None,
 ) -> hk.initializers.Initializer | None:
-  """Returns how a policy's last layer begins: small, or as is usual."""
+  """Returns the initialiser of a policy's last layer: small, or `usual`."""
   return _SMALL if (config.policy_final_init or default) == "small" else usual
 
 
@@ -201,7 +201,7 @@ def _perceptron(
   output_size: int, *, layer_norm: bool, residual: bool,
   final_init: hk.initializers.Initializer | None = None,
 ) -> Callable[[jax.Array], jax.Array]:
-  """Returns what applies an `MLP` or a `ResidualMLP`, if that can be."""
+  """Returns a function that applies an `MLP` or a `ResidualMLP`."""
   if residual and layer_norm:
     raise ValueError(
       f"layer_norm has no effect on the {name}'s residual blocks, which are "

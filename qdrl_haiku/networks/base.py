@@ -29,9 +29,9 @@ class Network(NamedTuple):
   Attributes:
     init: (key) -> parameters, float32. The key is consumed.
     apply: (parameters, *inputs) -> outputs, for inputs with any leading axes.
-    train: likewise -> (outputs, parameters), in training, for a network with
-      running state: its parameters are `Variables`, and those that it returns
-      have the moved state. None of a network without.
+    train: (parameters, *inputs) -> (outputs, parameters), in training, for a
+      network with running state: its parameters are `Variables`, returned with
+      the moved state. None for a network without running state.
   """
 
   init: Callable[[types.Key], types.Params]
@@ -59,8 +59,8 @@ class StatefulNetwork(NamedTuple):
   """One network that keeps statistics, such as those of batch normalisation.
 
   Its state is part of a learner's state, beside the parameters: so it's cloned,
-  checkpointed and found to be non-finite as they are. Acting and evaluating
-  drop the new one.
+  checkpointed and checked for non-finite numbers as they are. Acting and
+  evaluating discard the state that `apply` returns.
 
   Attributes:
     init: (key) -> (parameters, state), of float32 but for counts. The key is
@@ -159,5 +159,5 @@ def with_network_variables(network: StatefulNetwork) -> Network:
 def transform_with_state(
   forward: Callable[..., jax.Array],
 ) -> hk.TransformedWithState:
-  """Makes a pair of pure functions of one that calls Haiku's modules."""
+  """Makes pure functions (init, apply) of one that calls Haiku's modules."""
   return hk.without_apply_rng(hk.transform_with_state(forward))

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from qdrl_haiku import types
 from qdrl_haiku.cpu import fusion
 
-# As in the code of CrossQ and XQC, but for averages that begin without a bias.
+# As in the code of CrossQ and XQC, except that the averages start unbiased.
 _EPSILON = 1e-3
 _RATE = 0.01
 _WARM_UP = 100_000
@@ -22,11 +22,11 @@ _FEW = 16
 class BatchNorm(hk.Module):
   """Normalises each unit over a batch (Ioffe and Szegedy, arXiv 1502.03167).
 
-  Its state are the averages of what the batches' mean and variance were, and
-  how many batches there were: first of all of them, then with weights that
-  fall by 1 % a batch. Batch renormalisation (Ioffe, arXiv 1702.03275) corrects
-  what the batch's statistics give towards what the averages would, within
-  bounds, once the averages are known well.
+  Its state holds running averages of the batches' mean and variance, and the
+  number of batches. The averages are plain ones first, and exponential ones
+  with rate 0.01 after 100 batches. Batch renormalisation (Ioffe, arXiv
+  1702.03275) corrects the outputs towards those that the averages would give,
+  within bounds, after `warm_up` batches.
   """
 
   def __init__(
@@ -52,7 +52,7 @@ class BatchNorm(hk.Module):
     Args:
       inputs: [..., I].
       is_training: whether statistics are the batch's, over all leading axes,
-        and move the averages; otherwise those are used, and stay.
+        and move the averages; otherwise the averages are used, unchanged.
     """
     factor, shift = self.affine(inputs, is_training)
     return inputs * factor + shift
@@ -60,9 +60,9 @@ class BatchNorm(hk.Module):
   def affine(
     self, inputs: jax.Array, is_training: bool
   ) -> tuple[jax.Array, jax.Array]:
-    """Returns [I] and [I], for `LinearOfAffine`; see `__call__`.
+    """Returns factor [I] and shift [I], for `LinearOfAffine`; see `__call__`.
 
-    Inputs * the first + the second are normalised.
+    Inputs * factor + shift are the normalised inputs.
     """
     size = [inputs.shape[-1]]
     scale = hk.get_parameter("scale", size, init=jnp.ones)
@@ -100,7 +100,7 @@ class BatchNorm(hk.Module):
     ):
       new = jax.lax.stop_gradient(new)
       hk.set_state(name, average + rate * (new - average))
-    # A count that overflowed would be no count.
+    # Stops counting before int32 overflows.
     hk.set_state("count", jnp.minimum(count, jnp.int32(2**30)) + 1)
     return factor, shift - batch_mean * factor
 
@@ -114,10 +114,10 @@ def averaged_affine(
 
 
 class LinearOfAffine(hk.Module):
-  """A linear layer of inputs * factor + shift.
+  """Applies a linear layer to inputs * factor + shift.
 
-  As a layer of other weights and another bias: inputs are read once, and
-  gradients of a normalisation's statistics come out of products.
+  Factor and shift are folded into weights and bias: so inputs are read once,
+  and gradients by a normalisation's statistics come from matrix products.
   """
 
   def __init__(
@@ -145,9 +145,9 @@ class LinearOfAffine(hk.Module):
 def with_unit_norm(params: types.Params) -> types.Params:
   """Projects the weights "w" [..., inputs, units] onto the unit sphere.
 
-  As in XQC (Palenicek et al., arXiv 2509.25174), after each step: behind such a
-  layer batch normalisation forgets the weights' norm, which would only grow,
-  and with it shrink what a step changes. Parameters of other names stay.
+  XQC (Palenicek et al., arXiv 2509.25174) does so after each step: batch
+  normalisation after the layer cancels the weights' norm, so that it would grow
+  and steps would change less and less. Parameters of other names stay.
   """
 
   def project(path: jax.tree_util.KeyPath, x: jax.Array) -> jax.Array:

@@ -23,7 +23,7 @@ from qdrl_haiku.networks.own import (
   tell_own_network,
 )
 
-# Inputs, and what normalises them.
+# Inputs, and the factor and shift that normalise them.
 _Affine = tuple[jax.Array, jax.Array, jax.Array]
 # (inputs [..., I], whether it's in training, rows of which outputs are made).
 _Forward = Callable[[jax.Array, bool, slice], jax.Array]
@@ -41,9 +41,9 @@ class BatchNormNetworks(NamedTuple):
     critic: twin critics; each leaf of their parameters and of their state has a
       leading axis of size 2, one entry for each critic. apply(parameters,
       state, observation [..., O], action [..., A], *, is_training, rows) ->
-      (outputs [..., 2, K], state), differentiable in reverse mode only. Of a
-      batch [B] that goes through the critics together for its statistics,
-      outputs are computed of `rows` only, a slice of all by default.
+      (outputs [..., 2, K], state), differentiable in reverse mode only. The
+      statistics are those of the whole batch [B]; outputs are computed only for
+      `rows`, a slice of it, by default all.
   """
 
   policy: base.Network
@@ -96,9 +96,9 @@ def make_xqc_networks(
 
   Palenicek et al., arXiv 2509.25174, section 4: batch normalisation of inputs
   and before each hidden layer's activation, in place of a bias, and weights of
-  unit norm, which they begin with, and `with_unit_norm` keeps; in the policy
-  too, as in the authors' code. The critics' outputs are logits of atoms. Theirs
-  have four layers of 512 units, their policy four of 256.
+  unit norm from the start, which `with_unit_norm` keeps; in the policy too, as
+  in the authors' code. The critics' outputs are logits of atoms. The authors'
+  critics have four layers of 512 units, their policy four of 256.
 
   Args:
     observation_size: see `make_sac_networks`, likewise those after it.
@@ -141,7 +141,7 @@ def make_xqc_networks(
 def without_batch_norm(policy: base.Variables) -> types.Params:
   """Returns an MLP that acts as a policy of these networks does.
 
-  Outside training batch normalisation is affine, a part of a layer beside it.
+  Outside training batch normalisation is affine: it merges into linear layers.
 
   Args:
     policy: of `make_crossq_networks` or `make_xqc_networks`.
@@ -263,7 +263,7 @@ def _twins(critic: _Forward, input_size: int) -> base.StatefulNetwork:
     action: jax.Array, *, is_training: bool, rows: slice = slice(None),
   ) -> tuple[jax.Array, types.State]:
     inputs = jnp.concatenate([observation, action], axis=-1)
-    # Statistics of the inputs are the same for both.
+    # The inputs aren't mapped, so that both share their statistics.
     outputs, state = jax.vmap(
       lambda params, state: transformed.apply(
         params, state, inputs, is_training, rows),

@@ -84,9 +84,9 @@ class ResidualNetworkConfig(NetworkConfig):
   initial_weights: str = setting(
     "fan_in",
     "Initial weights of the hidden layers: fan_in, normal with a deviation of "
-    "1 / sqrt(inputs); or orthogonal, times sqrt(2), whose first layer has "
-    "smaller ones, so that observations which aren't normalised are learned "
-    "from sooner.",
+    "1 / sqrt(inputs); or orthogonal, times sqrt(2), which makes the first "
+    "layer's weights smaller, so that agents learn sooner from observations "
+    "which aren't normalised.",
     choices=("fan_in", "orthogonal"), only={"residual": (False,)})
 
   @property

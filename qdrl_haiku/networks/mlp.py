@@ -74,11 +74,11 @@ def fix_mlp_inputs(
 
   Args:
     params: of the network with I inputs.
-    first: the number of the first of K inputs that are fixed.
-    values: [K], theirs.
+    first: the index of the first of the K inputs that are fixed.
+    values: [K], the values that these inputs have.
 
   Returns:
-    The parameters of the same network without those inputs: of I - K.
+    The parameters of the same network with the other I - K inputs only.
   """
   layers = {name.rpartition("/")[2]: name for name in params}
   layer = layers.get(mlp_hidden_name(0), layers[_OUTPUT])
@@ -96,6 +96,6 @@ def mlp_hidden_name(i: int) -> str:
 def _few_outputs(
   next_getter: Callable[[jax.Array], jax.Array], value: jax.Array, _: object
 ) -> jax.Array:
-  """Returns the parameters of a layer, of which weights have few outputs."""
+  """Gets a parameter of a layer with few outputs, see `cpu.fusion`."""
   value = next_getter(value)
   return value if value.ndim < 2 else fusion.fuse_gradient_by_outputs(value)

@@ -125,7 +125,7 @@ def _takes_training(function: Callable[..., jax.Array]) -> bool:
 def tell_own_network(
   function: Callable[..., jax.Array],
 ) -> Callable[..., jax.Array]:
-  """Makes a function of inputs and `is_training` of a user's."""
+  """Makes a user's function take `is_training` as its last argument."""
   if _takes_training(function):
     return function
   return lambda *inputs: function(*inputs[:-1])
@@ -157,7 +157,7 @@ def check_own_network_shapes(
 
 @contextlib.contextmanager
 def _naming(role: str) -> Iterator[None]:
-  """Adds to errors of a user's network which one it is."""
+  """Adds the network's role to the errors that a user's network raises."""
   try:
     yield
   except Exception as error:
@@ -180,7 +180,7 @@ def _transformed(
 
 
 def _of_any_axes(network: Network) -> Network:
-  """Makes a network of batches [B, size] one of any leading axes."""
+  """Lets a network of batches [B, size] take inputs with any leading axes."""
 
   def call(
     function: Callable[..., tuple[jax.Array, types.Params]],

@@ -15,9 +15,9 @@ _EXPANSION = 4
 class ResidualMLP(mlp.MLP):
   """An affine map, residual blocks, LayerNorm, and an affine last layer.
 
-  Each block adds to its inputs x what two layers make of them after LayerNorm,
-  the first four times as wide: x + W2 activation(W1 LayerNorm(x)). A LayerNorm
-  after the last block keeps features of one size however many blocks there are.
+  Each block maps x to x + W2 activation(W1 LayerNorm(x)), the first of its two
+  layers four times as wide as the second. LayerNorm after the last block keeps
+  the scale of features the same however many blocks there are.
   Hidden layers, one a block, are of one size; there is at least one.
   """
 

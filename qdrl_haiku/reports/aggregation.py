@@ -83,8 +83,8 @@ def series_to_aggregate(run: Run, metric: str) -> list[Series]:
 def aggregate_curves(name: str, curves: Sequence[Series]) -> Series:
   """Returns interquartile means of seeds, at the generations that all have.
 
-  Steps are the mean of the seeds', which differ where only episodes are
-  counted that may end early.
+  Steps are means over seeds: seeds differ where the steps of evaluations are
+  counted, whose episodes may end early.
   """
   if len(curves) == 1:
     return curves[0]._replace(name=name)

@@ -11,10 +11,10 @@ class Ancestry(NamedTuple):
   """The best member of the last generation, and its ancestors."""
 
   member: int
-  # By generation, from where an elite of a repertoire became a member, if one
-  # did; and their rows of `pbt_members.jsonl`.
+  # Member by generation; if it descends from an elite of a repertoire, from the
+  # generation in which that became a member.
   ancestors: dict[int, int]
-  rows: list[Row]
+  rows: list[Row]  # The ancestors' rows of `pbt_members.jsonl`.
 
   @property
   def title(self) -> str:

@@ -36,7 +36,7 @@ _SKILL_LABELS = {
   "mutual_information_lower_bound": "mutual information, lower bound [nats]"}
 SKILL_METRICS = ("dads/", "diayn/", "eval/coverage", "metra/", "smerl/")
 """Lists how the names of metrics of skills begin."""
-# The distances of two others, and what is a number of each run.
+# Differences of two metrics that have curves, and constants of a run.
 _WITHOUT_CURVE = (
   "qd/lost_coverage", "qd/lost_max_fitness", "qd/lost_qd_score",
   "qd/reevaluation_env_steps", "training/compile_seconds")

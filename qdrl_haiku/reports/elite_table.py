@@ -38,7 +38,7 @@ class Elites(NamedTuple):
   cells: np.ndarray  # [N], those with elites.
   names: Sequence[str]  # Of the D axes.
   hyperparams: dict[str, np.ndarray]  # float32 [N] by name.
-  # What filled the repertoire, in the end `FIRST`; empty if it was one emitter.
+  # The emitters that filled the repertoire, then `FIRST`; empty if only one.
   emitters: tuple[str, ...]
   found_by: Sequence[int]  # [N], which of them found each; empty likewise.
   again: Again | None = None  # Their second evaluation, if there was one.
@@ -135,7 +135,7 @@ def _read(path: pathlib.Path, step: int) -> Elites:
     names = config.get("descriptor_names") or names
     emitters = tuple(config.get("emitters", ()))
     emitters += (FIRST,) if emitters else ()
-    # Of an elite that no emitter made it's -1.
+    # -1, of an elite that no emitter made, becomes the index of `FIRST`.
     found_by = [i % len(emitters) for i in config.get("found_by", [])]
     return Elites(
       path, step, repertoire, cells, names, hyperparams, emitters, found_by)

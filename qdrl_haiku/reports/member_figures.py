@@ -49,7 +49,7 @@ def member_tree_figure(run: Run) -> Figure | None:
   if not rows or not run.lineage:
     return None
   last = max(row["generation"] for row in run.members)
-  # What was decided at the end has had no time to be drawn.
+  # Children of the last decision have no later generation to be drawn in.
   replaced = {
     key: row
     for key, row in ancestry.ancestry_replacements(run).items()

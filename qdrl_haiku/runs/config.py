@@ -14,8 +14,8 @@ class RunConfig(Settings):
 
   num_timesteps: int = setting(
     100_000,
-    "Environment steps per agent in all. Where no members train, those of full "
-    "episodes of one agent's evaluations: there are fewer where episodes end "
+    "Environment steps per agent in all. Where no members train, those of "
+    "evaluations, each episode counted at full length, though it may end "
     "early.",
     low=1, high=2**53, needs="timesteps", may_change=True)
   num_generations: int | None = setting(
@@ -23,8 +23,8 @@ class RunConfig(Settings):
     low=1, needs="repertoire", may_change=True)
   seed: int = setting(
     0,
-    "Seed of all random numbers; of several agents without a controller, of "
-    "the first one.",
+    "Seed of all random numbers. Where agents are runs of their own, side by "
+    "side, it is the first one's, and the others have the next numbers.",
     low=0, high=2**32 - 1)
   logdir: str | None = setting(
     None, "Directory of the run; by default a new one in logs/.",
@@ -50,8 +50,8 @@ class RunConfig(Settings):
     offered=False, needs="members")
   on_divergence: str = setting(
     "restart",
-    "Whether all agents restart when all have diverged: restart; or the run "
-    "ends: stop.",
+    "When all agents have diverged: restart begins all of them anew; stop "
+    "ends the run.",
     choices=("restart", "stop"), needs="members", may_change=True)
   repertoire_interval: int = setting(
     10,
@@ -60,9 +60,9 @@ class RunConfig(Settings):
     low=1, offered=False, needs="repertoire", may_change=True)
   num_reevaluations: int = setting(
     2,
-    "How often each elite is evaluated again when the run ends, for what the "
-    "repertoire is without luck; 0 for not at all. Their steps aren't counted "
-    "in total_env_steps.",
+    "Episodes in which each elite is evaluated again when the run ends, to "
+    "correct the repertoire's scores for lucky evaluations; 0 for none. Their "
+    "steps aren't counted in total_env_steps.",
     low=0, needs="repertoire", may_change=True)
   reevaluation_interval: int | None = setting(
     None,

@@ -34,8 +34,8 @@ class EndedDiverged(Exception):
 def num_diverged_in_a_row(before: int, report: GenerationReport) -> int:
   """Counts generations in a row after which no member was finite.
 
-  One in which nothing was learned, since new members fill their replay, doesn't
-  end the row.
+  A generation without updates, in which new members only fill their replay
+  buffers, doesn't end the row.
   """
   if not report.finite.any():
     return before + 1
@@ -43,7 +43,7 @@ def num_diverged_in_a_row(before: int, report: GenerationReport) -> int:
 
 
 def warn_of_divergence(num_diverged: int, reason: str) -> None:
-  """Says, the first time that it happens again and again, what to try."""
+  """Prints advice when all members have diverged the third time in a row."""
   if num_diverged == _IN_A_ROW and hosts.is_first_host():
     print(
       f"WARNING: all members have diverged in {num_diverged} generations in a "
@@ -85,7 +85,7 @@ def cause_of_divergence(
 def _looked_at(
   setup: Setup, learners: types.State, stored: types.Transition | None
 ) -> dict[str, types.Array]:
-  """Returns of each member whether it is finite, and how large values are."""
+  """Returns whether each member is finite, and its largest stored values."""
 
   def largest(x: types.Array) -> types.Array:
     return jnp.max(jnp.abs(x), axis=tuple(range(1, x.ndim)))

@@ -35,10 +35,10 @@ class Interruption:
 def interruptible() -> Iterator[Interruption]:
   """Notes SIGTERM and Ctrl-C instead of dying; the second one kills at once.
 
-  Python runs handlers between its own instructions, and a generation is one
-  long call; so a thread reads of the signals from a socket, into which the
-  interpreter writes them as soon as they come. Outside the main thread, where
-  Python handles no signals, nothing is changed.
+  Python calls no handler during a long call into XLA, such as a generation. So
+  the interpreter writes signals to a socket as soon as they come, and a thread
+  reads them from it. Outside the main thread, where Python handles no signals,
+  nothing is changed.
   """
   interruption = Interruption()
   if threading.current_thread() is not threading.main_thread():

@@ -90,8 +90,8 @@ def memory_plan(
     in_turn["batches to learn from"] += rows * _bytes(
       members_lib.member_transition_example(setup))
     if setup.controller is not None:
-      # Of a member that has diverged the new buffer, and once more as it is
-      # sent; or all buffers a second time.
+      # Per device, two copies of one buffer, for a diverged member; and, if
+      # children inherit replay, all buffers a second time.
       in_turn["replay while children inherit"] = (
         num_devices * 2 * replay // size + setup.config.inherit_replay * replay)
   return MemoryPlan(held, in_turn)
@@ -176,10 +176,10 @@ def _bytes(tree: types.Tree) -> int:
 
 
 def _control_group_limits(root: pathlib.Path) -> list[int]:
-  """Returns bytes that the process's control groups allow, where they limit.
+  """Returns the memory limits, in bytes, of the process's control groups.
 
-  Each is within those above it. A container's file may name a group that can't
-  be seen from inside; then the top is the container's own.
+  The limits of the groups above a group hold for it too. In a container, /proc
+  may name a group that is hidden there; the topmost one is then its own.
   """
   limits = []
   # Version 2 names no controllers.

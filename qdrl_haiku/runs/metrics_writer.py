@@ -22,10 +22,10 @@ class MetricsWriter:
   """
 
   def __init__(self, directory: RunDirectory, log_to: Sequence[str]) -> None:
-    """Goes on after the rows that are there.
+    """Goes on after the rows in `metrics.jsonl`.
 
-    From these rows the other files are written anew, so that they hold what a
-    kill kept from them, and nothing that the run will do again.
+    Rewrites the other files from these rows: a kill may have kept rows from
+    them, and a resumed run repeats the generations after its checkpoint.
     """
     self._directory = directory
     self._csv = directory.path / "metrics.csv"
@@ -96,8 +96,8 @@ def _begin_wandb(directory: RunDirectory) -> Any:
 class _Events:
   """Writes TensorBoard events, which are on the disk once they're flushed.
 
-  Not by tensorboardX's `SummaryWriter`: its `flush` returns before a thread has
-  written what is in its queue, and a kill loses that.
+  It doesn't use tensorboardX's `SummaryWriter`, whose `flush` returns before a
+  thread has written its queue, so that a kill would lose rows.
   """
 
   def __init__(self, directory: RunDirectory, rows: list[Row]) -> None:
@@ -110,7 +110,7 @@ class _Events:
     self.file = EventsWriter(str(path), f".{time.time_ns()}")
     now = time.time()
     if before:
-      # So that a TensorBoard that looks on forgets what it has read of them.
+      # A running TensorBoard then discards what it read from the old files.
       restart = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
       self.file.write_event(
         event_pb2.Event(wall_time=now, step=0, session_log=restart))

@@ -31,11 +31,11 @@ _found = threading.local()
 
 @dataclasses.dataclass(eq=False)
 class Program:
-  """A function that is compiled when it's first called, or read if it's kept.
+  """Holds a function that is compiled, or read from a cache, when first called.
 
-  What is kept is the machine's code, under a name for runs of the same kind,
-  and under what it was compiled from for all others. So a run that reads it
-  computes the same bits as the one that compiled it, and doesn't trace.
+  The cache holds machine code, found by name by runs of the same kind, and by a
+  digest of the lowered program by all others. So a run that reads it computes
+  the same bits as the run that compiled it; found by name, it isn't traced.
   """
 
   name: str
@@ -74,12 +74,12 @@ class Program:
       return self._compiled
 
   def _by_name(self) -> jax.stages.Compiled | None:
-    """Returns what an earlier run of the same kind has kept."""
+    """Reads the program that an earlier run of the same kind cached, if any."""
     code = self.cache.read(self.name) if self.cache is not None else None
     return self._read(code) if code is not None else None
 
   def _by_code(self) -> jax.stages.Compiled:
-    """Returns what was kept of the same code, or compiles it."""
+    """Reads the cached program of the same code, or compiles and caches it."""
     lowered = self._lowered or self.lower()
     if self.cache is None:
       return lowered.compile()
@@ -124,10 +124,10 @@ class Program:
 
 @functools.cache
 def _prepare_lapack() -> None:
-  """Fills in where LAPACK's functions are.
+  """Fills in the addresses of LAPACK's functions.
 
-  jax does so when it lowers the first that calls one; without it a program that
-  was read calls address 0.
+  jax does so when it first lowers a program that calls one of them. Without
+  that, a program that was read from the cache would call address 0.
   """
   matrix = jax.ShapeDtypeStruct((1, 1), jnp.float32)
   jax.jit(jnp.linalg.cholesky).lower(matrix)
@@ -144,8 +144,8 @@ jax.monitoring.register_event_listener(_note_hit)
 class Programs(NamedTuple):
   """Holds the programs of a run, each compiled when it's first called."""
 
-  # (run_key, generation) -> `InitialStates` of a generation: of the one before
-  # the first, numbered 0, and of all others.
+  # (run_key, generation) -> `InitialStates`. The first program draws those of
+  # generation 0, before any training; the second those of all others.
   draws: tuple[Program, Program]
   # (run_key, `InitialStates`) -> the state before the first generation.
   start: Program
@@ -178,10 +178,10 @@ class Programs(NamedTuple):
     return time.monotonic() - begin
 
   def begin_to_compile(self) -> None:
-    """Begins to compile what a generation is, which goes on in threads.
+    """Starts threads that compile the programs of a generation.
 
-    What trains takes longest of all that a run waits for, so it's traced before
-    anything else is. What draws is called with it, and so comes next.
+    `train` takes longest of all that a run waits for, so it's traced before
+    anything else. `draws[1]` is called just before it, and is compiled next.
     """
     self.train.trace()
     threads = [concurrent.futures.ThreadPoolExecutor(1) for _ in range(2)]
@@ -207,7 +207,7 @@ def make_programs(
   shardings, trained = state_lib.state_shardings(setup, members, replicated)
   platform = mesh.devices.flat[0].platform
   options = compiler_options.platform_compiler_options(platform)
-  # The first agents of a repertoire are evaluated.
+  # With a repertoire, `init` also evaluates the first agents.
   to_init = options.often if setup.map_elites else options.once
 
   def jitted(

@@ -27,7 +27,7 @@ class Progress:
       f"{math.ceil(left)} s left")
 
   def wait(self, seconds: float) -> None:
-    """Leaves a wait, which isn't to come again, out of what is expected."""
+    """Leaves a wait that won't recur, as to compile, out of the time left."""
     self._start += seconds
 
   def say(self, message: str) -> None:

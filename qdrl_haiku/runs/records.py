@@ -49,9 +49,9 @@ def update_record(
   total_env_steps = record["total_env_steps"] + _env_steps(setup, report)
   step = generation * setup.steps_per_generation
   if not setup.trains_members:
-    # Episodes may have ended early. Each offspring takes at least one step in
-    # a generation, so that this, rounded down, always grows; and at first there
-    # may be too few agents to be evaluated again.
+    # Real steps, since episodes may end early. Each offspring takes at least
+    # one per generation, so the quotient grows; only at first, with too few
+    # elites to resample, it may not: hence the maximum.
     num_agents = report.num_updates.shape[0] + setup.num_resampled
     steps = total_env_steps - record["initial_env_steps"]
     step = max(steps // num_agents, record["step"] + 1)

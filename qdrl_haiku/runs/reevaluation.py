@@ -1,4 +1,4 @@
-"""A second look at a repertoire's elites: what it'd be without their luck.
+"""Evaluates a repertoire's elites again, to correct for lucky evaluations.
 
 Flageat and Cully (2023), "Uncertain Quality-Diversity: Evaluation methodology
 and new methods for Quality-Diversity in uncertain domains", arXiv:2302.00463.
@@ -22,7 +22,7 @@ from qdrl_haiku.training import elites as elites_lib
 from qdrl_haiku.training import members as members_lib
 from qdrl_haiku.training.setup import Setup
 
-# What a repertoire has and its corrected one may have less of.
+# Metrics of a repertoire that may be lower in the corrected one.
 _LOST = ("qd_score", "coverage", "max_fitness")
 _COLUMNS = (
   *(f"qd/{kind}_{name}" for kind in ("corrected", "lost") for name in _LOST),
@@ -36,14 +36,14 @@ class Reevaluation(NamedTuple):
   fitness: np.ndarray  # float32 [N, M], of each of M episodes.
   descriptors: np.ndarray  # float32 [N, M, D], likewise.
   env_steps: int  # That these episodes took together.
-  # The elites in an empty repertoire, by their means. Instead of genotypes it
-  # holds the cells, int32, in which they were.
+  # A repertoire to which the elites were added by their means. Its genotypes
+  # are the cells, int32, in which the elites were before.
   corrected: map_elites.Repertoire
 
 
 ReevaluateFn = Callable[[map_elites.Repertoire, types.Key], Reevaluation]
-"""Looks at all elites of a repertoire again; that of cell i draws from
-`fold_in(key, i)`. Of several processes each has to call it."""
+"""Evaluates all elites of a repertoire again; the elite of cell i draws from
+`fold_in(key, i)`. Each of several processes has to call it."""
 
 
 def reevaluation_batch_size(setup: Setup, num_reevaluations: int) -> int:
@@ -128,7 +128,7 @@ def make_reevaluate(setup: Setup, num_reevaluations: int) -> ReevaluateFn:
 
 
 def reevaluation_key(run_key: types.Key, generation: int) -> types.Key:
-  """Returns what elites draw from that are looked at after a generation."""
+  """Returns the key from which a reevaluation after a generation draws."""
   return jax.random.fold_in(
     jax.random.fold_in(run_key, generation), prng.OfGeneration.REEVALUATE)
 

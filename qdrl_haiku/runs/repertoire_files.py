@@ -112,9 +112,8 @@ class RepertoireFiles:
   def _write_reevaluation(self, found: Reevaluation, step: int) -> None:
     """Writes `reevaluation/<step>.npz` and `corrected.json`.
 
-    The first has all episodes of all elites, the second the metrics of the
-    elites in an empty repertoire, by their means, as `metrics.jsonl` has them
-    of the repertoire itself.
+    The first has all episodes of all elites; the second has the metrics of the
+    corrected repertoire, by the names that `metrics.jsonl` has.
     """
     (self._directory.path / "reevaluation").mkdir(exist_ok=True)
     names = ("cells", "fitness", "descriptors")

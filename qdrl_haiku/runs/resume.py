@@ -64,7 +64,7 @@ def begin_or_resume(
 def forget_unneeded_for_resume(
   checkpoints: Checkpoints, best: Checkpoints, max_checkpoints: int
 ) -> None:
-  """Deletes older checkpoints, and best agents of none that is left."""
+  """Deletes older checkpoints, and best agents that aren't needed to resume."""
   checkpoints.keep(checkpoints.steps()[:max_checkpoints])
   best.keep(needed_to_resume(best.steps(), checkpoints.steps()))
 
@@ -72,7 +72,7 @@ def forget_unneeded_for_resume(
 def needed_to_resume(
   best: Sequence[int], checkpoints: Sequence[int]
 ) -> set[int]:
-  """Returns which best agents are the best of now or of a checkpoint."""
+  """Returns the steps of the best agents, now and as of each checkpoint."""
   until = [[x for x in best if x <= step] for step in checkpoints]
   return {max(steps) for steps in (best, *until) if steps}
 

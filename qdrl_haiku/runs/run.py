@@ -44,8 +44,7 @@ def run(
       the devices that share it best.
     config: what the run is, with its directory.
     settings: all that the user set, for `config.json`.
-    may_change: names of those with which a run may go on that began with
-      others.
+    may_change: names of the settings that a resumed run may change.
     callback: called with the row of metrics of each generation.
     programs: (setup, mesh, the run's key) -> `Programs`; by default they are
       compiled anew.
@@ -101,7 +100,7 @@ def _train(
 ) -> tuple[Row, State]:
   """Trains, once the directory is there."""
   recorder = None
-  # On resuming too: a kill may have come before it wrote its first.
+  # Writes centroids when resuming too: a kill may have come before that.
   if setup.map_elites is not None:
     recorder = RepertoireFiles(setup, config, directory, settings)
   num_generations = config.num_timesteps // setup.steps_per_generation
@@ -113,7 +112,7 @@ def _train(
   best = Checkpoints(directory.path / "best", writes=True)
   state, record = resume.begin_or_resume(
     setup, config, directory, checkpoints, best, programs, run_key)
-  # So is what draws imported, which takes as long as all of haiku.
+  # Imported during compilation too: it takes as long as all of haiku.
   from qdrl_haiku.reports import pictures
 
   programs.train.compile()
@@ -173,7 +172,7 @@ def _train(
       best.save(step, {"learner": best_state}, record["best"])
       resume.forget_unneeded_for_resume(
         checkpoints, best, config.max_checkpoints)
-    # Last, since a resumed run goes on with what follows its checkpoint.
+    # Last: a resumed run doesn't repeat what comes before its checkpoint.
     stops = is_last or hosts.any_host(interruption.requested)
     if stops or plan.is_due(generation):
       with plan.writing():

@@ -18,14 +18,14 @@ from qdrl_haiku.storage.strict_json import Record
 from qdrl_haiku.trees import named_tree_leaves
 from qdrl_haiku.types import Tree
 
-# Names of what was set aside, and of what is being deleted, until the next run
-# deletes what a kill left of it.
+# Prefixes of checkpoints that were set aside, and of those being deleted; the
+# next run deletes what a kill left of the latter.
 _DAMAGED, _DELETED = "damaged-", "deleted-"
 _Shapes = dict[str, tuple[int, ...]]
 
 
 class DamagedCheckpoint(ValueError):
-  """A checkpoint that is proved not to be what was written."""
+  """Says that a checkpoint isn't what was written, as checksums prove."""
 
 
 class Checkpoints:
@@ -195,7 +195,7 @@ class Checkpoints:
       damage = checksums.checksum_damage(self._path / str(step))
     except (MemoryError, OSError) as raised:
       error = raised
-    # One process's finding holds for all, which would wait for it otherwise.
+    # All processes raise if one does, or the others would wait for it.
     if hosts.any_host(error is not None):
       raise error or OSError("another process can't read it")
     if hosts.any_host(damage is not None):

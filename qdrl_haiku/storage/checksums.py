@@ -1,7 +1,7 @@
 """Notes checksums of a checkpoint's files, and compares them.
 
-Only what is proved by these is damage. A file that can't be read now may well
-be read tomorrow: whatever else goes wrong is raised.
+A checkpoint counts as damaged only if its checksums prove it. All other errors
+are raised: a file that can't be read now may be readable tomorrow.
 """
 
 import json
@@ -31,8 +31,8 @@ def write_checksums(folder: pathlib.Path) -> None:
 def checksum_damage(folder: pathlib.Path) -> str | None:
   """Returns how the files of a checkpoint differ from what was noted.
 
-  Nothing was noted if a kill came between orbax's renaming of the finished
-  checkpoint and ours; nothing proves such a one damaged.
+  There are no checksums if a kill came after orbax had renamed the finished
+  checkpoint, but before they were written; then no difference is found.
   """
   if _is_missing(folder, NAME):
     return None

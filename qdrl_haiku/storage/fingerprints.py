@@ -1,7 +1,7 @@
-"""Digests of what a program depends on, without a user's code.
+"""Computes digests of all that a program without a user's code depends on.
 
-Versions, files and settings say it of this package and of installed ones. Of a
-user's code they can't: it may have read anything.
+Versions, files and settings determine what this package and installed ones do.
+They don't determine what a user's code does: it may have read anything.
 """
 
 import functools

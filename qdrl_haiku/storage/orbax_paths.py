@@ -1,9 +1,9 @@
 """Lets orbax write and read directories, whatever their names are.
 
-etils takes the whole path for a pattern where orbax looks for the parts of a
-checkpoint: below `a[x]` it finds none, and leaves out what joins them, without
-an error. tensorstore takes a backslash for `/`, and refuses what looks like a
-URL.
+Where orbax looks for the parts of a checkpoint, etils takes the whole path for
+a glob pattern. Below `a[x]` it finds no part, and orbax then merges none,
+without an error. tensorstore takes a backslash for `/`, and refuses a path that
+looks like a URL.
 """
 
 import os

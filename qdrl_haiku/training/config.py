@@ -28,11 +28,11 @@ class TrainingConfig(Settings):
     "decision of the controller, to the next; by default about a twentieth of "
     "--num_timesteps.",
     low=1, open=True, needs="members")
-  # So that round numbers of steps can be cut into whole rollouts.
+  # 25 divides round numbers of steps, so that they make whole rollouts.
   rollout_length: int = setting(
     25,
-    "Steps of each environment that an on-policy learner, ppo, learns from at "
-    "once; what is said of replay is for the others.",
+    "Steps of each environment in a rollout of an on-policy learner (ppo); the "
+    "settings of replay are for the other learners.",
     low=1, needs="members")
   batch_size: int = setting(
     256, "Transitions per critic step.", low=1, needs="learning")
@@ -64,15 +64,15 @@ class TrainingConfig(Settings):
     low=1, offered=False, needs="members")
   num_eval_episodes: int = setting(
     8,
-    "Episodes per evaluation; by default 8, or with skills 2 for each, or 64 "
-    "of continuous ones.",
+    "Episodes per evaluation; by default 8, with discrete skills 2 per skill, "
+    "with continuous skills 64.",
     low=1, open=True)
   coverage_cells: int | None = setting(
     None,
-    "Cells along each of the descriptor's first two axes, of which "
-    "eval/coverage counts those that evaluations visit; 0 for unit squares of "
-    "a robot's x and y. By default only agents with skills are counted: robots "
-    "in unit squares, others in 20.",
+    "Cells along each of the descriptor's first two axes; eval/coverage counts "
+    "the cells that evaluations visit. 0 takes unit squares of a robot's x and "
+    "y. By default coverage is measured with skills only: of robots in unit "
+    "squares, else in 20 cells per axis.",
     low=0, high=1000, needs="skills")
   fitness: str = setting(
     "episode_return", "Which score of an evaluation is a member's fitness.",
@@ -127,21 +127,22 @@ class TeachingConfig(Settings):
     low=1, needs="teaching")
   gradient_share: float | None = setting(
     None,
-    "Share of the offspring that follows the critic's gradient, of pga (0.5) "
-    "or dcrl (0.25).",
+    "Share of the offspring that follows the critic's gradient; by default "
+    "0.5 with --emitter=pga, 0.25 with dcrl.",
     low=0, high=1, needs="teaching")
   injection_share: float | None = setting(
     None,
-    "Share of the offspring that are the shared critic's own policies, of pga "
-    "(one agent) or dcrl (0.25); the rest are variations.",
+    "Share of the offspring that are the shared critic's own policies; by "
+    "default one agent with --emitter=pga, 0.25 with dcrl. The rest are "
+    "variations.",
     low=0, high=1, needs="teaching")
   offspring_learning_rate: float = setting(
     5e-3, "Adam's learning rate of the offspring that follow the gradient.",
     above=0, offered=False, needs="targets")
   length_scale: float = setting(
     0.1,
-    "L of `map_elites.dcrl_similarity`: at which distance to its target an "
-    "episode's rewards count 1/e, where the descriptor's bounds are -1 and 1.",
+    "L of `map_elites.dcrl_similarity`: the distance to the target at which "
+    "rewards are weighted by 1/e, with descriptors scaled to [-1, 1].",
     above=0, offered=False, needs="targets")
 
   def counts(
@@ -149,8 +150,8 @@ class TeachingConfig(Settings):
   ) -> tuple[int, int, int]:
     """Counts offspring that follow the gradient, are injected, and are varied.
 
-    Of a share above 0 there is at least one, as far as there are enough. The
-    arguments are the shares where the settings leave them open.
+    A share above 0 gives at least one, while any are left. The arguments are
+    the shares that are taken where the settings are None.
     """
     if self.gradient_share is not None:
       gradient_share = self.gradient_share
@@ -174,7 +175,7 @@ class CMAConfig(Settings):
   title = "Emitters"
 
   num_strategies: int = setting(
-    1, "How many CMA-ES's share the emitter's offspring evenly.", low=1,
+    1, "CMA-ES strategies, which share the offspring evenly.", low=1,
     offered=False, needs="cma")
   step_size: float = setting(
     0.3,
@@ -197,7 +198,7 @@ class Iterations(NamedTuple):
 
   num_iterations: int  # Per generation.
   num_env_steps: int  # T, steps of each environment per iteration.
-  # Calls of `learner.update` per iteration, each of `batches_per_update`.
+  # Calls of `update` per iteration, each with `batches_per_update` batches.
   num_updates: int
 
 
@@ -206,8 +207,8 @@ def training_iterations(
 ) -> Iterations:
   """Cuts a generation into the shortest equal iterations that exist.
 
-  An iteration steps each environment as few times as make a whole number of
-  calls of `learner.update`, or a rollout, of which there is one such call.
+  An iteration is a rollout and one call of `learner.update`; with replay, the
+  fewest steps of each environment for which a whole number of calls is due.
   """
   num_env_steps, num_updates = _iteration(config, learner)
   steps = num_env_steps * config.num_envs
@@ -227,7 +228,7 @@ def training_iterations(
 
 
 def nearest_interval_multiples(number: int, unit: int) -> str:
-  """Words which multiples a number lies between, for messages."""
+  """Names the multiples of a unit around a number, for messages."""
   below = number // unit * unit
   return " or ".join(str(n) for n in (below, below + unit) if n > 0)
 
@@ -235,7 +236,7 @@ def nearest_interval_multiples(number: int, unit: int) -> str:
 def training_iteration_steps(
   config: TrainingConfig, learner: learners.Learner
 ) -> int:
-  """Returns the agent's steps in one iteration, of which intervals consist."""
+  """Returns an agent's environment steps in one iteration."""
   return _iteration(config, learner)[0] * config.num_envs
 
 

@@ -29,11 +29,11 @@ def vary_elites(
   iso_sigma: float, line_sigma: float,
   explore: Callable[[Key, Hyperparams], Hyperparams],
 ) -> map_elites.VariationFn:
-  """Makes the variation by which two agents of a repertoire make another.
+  """Makes the variation that creates an agent from two of a repertoire.
 
-  Their networks' weights are varied by `map_elites.iso_line`; statistics and
-  temperature are the first one's, and so are the hyperparameters, but for what
-  the controller would change in a child.
+  `map_elites.iso_line` varies the networks' weights; statistics and temperature
+  are the first parent's, and so are the hyperparameters, which `explore` then
+  changes as a controller changes those of a child.
 
   Args:
     iso_sigma: of the noise on each weight, >= 0.

@@ -44,7 +44,7 @@ def training_emitter_state(setup: Setup, state: State) -> Tree:
 def with_training_emitter_state(
   setup: Setup, state: State, emitter: Tree
 ) -> State:
-  """Returns the state with another one of `training_emitter_state`."""
+  """Replaces the part of a state that `training_emitter_state` returns."""
   if not setup.trains_members:
     return state._replace(emitter=emitter)
   population, emitter = emitter, ()
@@ -66,7 +66,7 @@ def check_users_emitters(
 ) -> None:
   """Refuses a user's emitter that isn't as `map_elites.Emitter` says.
 
-  Ours aren't looked at: members lack their initial states at this point.
+  The package's own aren't checked: members have no initial states yet.
   """
   emitter = setup.qd.emitter
   if isinstance(emitter, tuple):
@@ -94,7 +94,7 @@ def _make(
 def _as_planned(
   setup: Setup, emitter: map_elites.Emitter
 ) -> map_elites.Emitter:
-  """Returns an emitter, unless it makes more or fewer than are planned."""
+  """Returns the emitter; refuses it if its batch size isn't as planned."""
   planned = setup.num_offspring
   if not setup.on_host and emitter.batch_size != planned:
     raise ValueError(
@@ -133,7 +133,7 @@ def _members_and_variations(setup: Setup) -> map_elites.Emitter:
     return members, metrics | {"num_updates": num_updates.astype(float)}
 
   def transplant(members: Members, genotypes: Tree, where: Array) -> Members:
-    # Or XLA would divide among the devices what has decided this.
+    # Replicated: XLA would otherwise shard the decision's computation too.
     decided = sharding.replicate(setup.mesh, (where, genotypes))
     where, genotypes = sharding.shard_into_slots(setup.mesh, decided)
     states = jax.vmap(setup.learner.from_genotype)(genotypes)

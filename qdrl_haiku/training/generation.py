@@ -16,15 +16,15 @@ from qdrl_haiku.types import Key
 
 
 def generation_method(setup: Setup) -> Any:
-  """Returns the module whose functions train a setup, both alike.
+  """Returns the module that trains a setup, by functions of the same names.
 
-  init: as that below.
+  init: as `init` in this module.
   draw: (setup, run_key, generation, num_agents) -> the `InitialStates` of a
-    generation, 0 for the one before the first.
+    generation; generation 0 is for `init`.
   train: (setup, state, pool, run_key) -> (state, `Trained`), the first part of
-    `step`, with the pool of these.
+    `step`, with `InitialStates.pool`.
   evaluate: (setup, state, trained, env_states, run_key) -> (state, report), the
-    second part, from their other states.
+    second part, with `InitialStates.evaluation`.
   restart: as `restart_generation`.
   """
   return population if setup.map_elites is None else quality_diversity
@@ -46,9 +46,9 @@ def init(
 
   Args:
     setup: what is trained.
-    run_key: the run's key; of members that are runs of their own, without a
-      controller, keys [P].
-    initial: of `draw` for generation 0; drawn by default.
+    run_key: the run's key; or keys [P], one for each of the members, if these
+      are independent runs without a controller.
+    initial: the result of `draw` for generation 0; drawn here by default.
 
   Returns:
     New members, or a repertoire of random agents with the emitter's state.
@@ -73,9 +73,9 @@ def step(
   parent to inherit from: `restart_generation` makes new members, as
   `runs.run` does.
 
-  Compiled once for the setup: what changes in its environments, or elsewhere in
-  it, later isn't seen, so make a new one. `jax.jit` with a donated state needs
-  less memory.
+  Compiled once per setup: later changes inside the setup, such as to its
+  environments, have no effect, so make a new setup. `jax.jit` with a donated
+  state needs less memory.
 
   Args:
     setup: what is trained.

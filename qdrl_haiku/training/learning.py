@@ -47,9 +47,9 @@ def train_members(
 ) -> tuple[Members, Metrics, Array]:
   """Collects and learns for `perturbation_interval` steps.
 
-  A step with anything non-finite is learned from by nobody, left out of
-  statistics and counted; a member whose replay hasn't got its minimum, or whose
-  rollout has no other step, doesn't learn.
+  Transitions with a non-finite value are counted, but neither learned from nor
+  added to statistics. A member doesn't learn while its replay buffer is below
+  the minimum, or from a rollout without a finite transition.
 
   Args:
     setup: what the population is composed of.
@@ -90,7 +90,7 @@ def train_members(
     for name, x in observed.items()
     if name.startswith("nonfinite_")}
   if pool:
-    # Counted, since it is for the user to say how large a pool is.
+    # Reported, so that a user can tell whether `pool_size` is too small.
     before, after = (x.environment.info["episodes"] for x in (begin, members))
     reused = jnp.maximum(after - before - setup.config.pool_size, 0)
     metrics["reused_initial_states"] = jnp.sum(reused, axis=1).astype(float)
@@ -135,7 +135,7 @@ def _from_replay(
       lambda states, *_: (states, nothing),
       *arguments)
   else:
-    # An accelerator would wait for the host to decide, and copy all states.
+    # For a cond, an accelerator would wait for the host, and copy all states.
     states, metrics = learn_now(*arguments)
   observed = _observed(seen) | _nonfinite(transitions, is_finite)
   members = Members(states, buffers, env_states)
@@ -158,7 +158,7 @@ def _from_rollout(
   nothing = jax.tree.map(jnp.zeros_like, rows)
   states, rows = members_lib.choose_members(
     can_learn, (learned, rows), (members.learner, nothing))
-  # After learning, which asks the policy how it has acted.
+  # After learning, which needs the statistics with which the policy acted.
   states = jax.vmap(setup.learner.observe)(states, seen)
   observed = _observed(seen) | _nonfinite(transitions, is_finite)
   members = members._replace(learner=states, environment=env_states)
@@ -166,9 +166,9 @@ def _from_rollout(
 
 
 def _finite(transitions: Transition) -> tuple[Array, Array]:
-  """Returns which of [P, T, E] are finite, and observations, else NaN."""
+  """Returns which transitions [P, T, E] are finite, and their observations."""
   is_finite = trees.all_finite_leaves(transitions, 3)
-  # Statistics leave out NaN.
+  # The others' observations become NaN, which statistics leave out.
   seen = jnp.where(is_finite[..., None], transitions.observation, jnp.nan)
   return is_finite, seen
 
@@ -237,7 +237,7 @@ def learn(
     return learned, _Row(jnp.mean(rows.numbers, axis=0), rows.names)
 
   can_learn = setup.buffer.can_sample(buffers, setup.config.min_replay_size)
-  # One member after the other, not one update: its networks stay in the cache.
+  # On CPUs each member in turn makes all updates: its networks stay cached.
   with jax.named_scope("learn"):
     learned, metrics = jax.vmap(one_by_one.one_by_one_on_cpu(updates))(
       states, hyperparams, sampled, update_keys, can_learn)
@@ -249,11 +249,11 @@ def learn(
 
 
 def _where(condition: Array, new: Tree, old: Tree, *, in_loop: bool) -> Tree:
-  """Takes a member's new arrays on a condition, each of them in one place.
+  """Takes a member's new arrays on a condition, inside the loop or after it.
 
-  On accelerators floats are chosen within the loop over updates, since the old
-  ones would be copied for a choice after it; but not counts, which an update
-  reads again after it has raised them. On CPUs all are chosen after it.
+  On accelerators floats are chosen inside the loop over updates, since choosing
+  them after it needs a copy of the old ones. An update reads counts again once
+  it has raised them, so counts, and all arrays on CPUs, are chosen after it.
   """
 
   def choose(x: Array, y: Array) -> Array:
@@ -265,10 +265,10 @@ def _where(condition: Array, new: Tree, old: Tree, *, in_loop: bool) -> Tree:
 
 
 def _observed(observations: Array) -> dict[str, Array]:
-  """Returns means over what statistics count of [P, T, E, O], by name."""
+  """Returns means of the observations that statistics count, [P] by name."""
   counts = statistics.counts_in_statistics(observations)
   seen = jnp.where(counts[..., None], observations, 0.0)
-  # Exactly 1, and a mean what it is without it, where all are counted.
+  # Exactly 1 where all are counted, so that those means stay bit-identical.
   correction = counts[0].size / jnp.maximum(jnp.sum(counts, axis=(1, 2)), 1)
   return {
     "observation_mean": jnp.mean(seen, axis=(1, 2, 3)) * correction,
@@ -277,10 +277,10 @@ def _observed(observations: Array) -> dict[str, Array]:
 
 
 def _nonfinite(transitions: Transition, is_finite: Array) -> dict[str, Array]:
-  """Counts those [P, T, E] that aren't finite, [P] by name.
+  """Counts non-finite transitions, observations and rewards, [P] by name.
 
-  Observations and rewards are counted where the environment is to blame for
-  them: where the agent acted with what is finite.
+  A next observation counts only after a finite action, and a reward only after
+  a finite observation too: otherwise the environment isn't the cause.
   """
   before, action, after, reward = (
     trees.all_finite_leaves(x, 3)

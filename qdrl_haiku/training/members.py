@@ -1,10 +1,10 @@
 """The members of a population: how they and their episodes begin.
 
 A reset of an environment takes about as long to compile as a step, and an
-accelerator resets all instances where any has ended. So neither training nor
-evaluation holds a reset: both are given states, which a program of its own
-draws between generations from the members' keys. On the host states can't be
-kept, and () stands in their place.
+accelerator resets all instances where any has ended. So programs that train or
+evaluate contain no reset: they are given initial states, which another program
+draws between generations from the members' keys. Environments on the host can't
+restore states, so () stands in for these.
 """
 
 import math
@@ -116,10 +116,10 @@ def draw_member_pool(setup: Setup, keys: Key) -> Tree:
 
 
 def draw_for_members(setup: Setup, keys: Key) -> InitialStates:
-  """Draws all states that a generation of members begins episodes in.
+  """Draws all states in which the episodes of a generation begin.
 
-  Where they collect and are evaluated in one environment without skills, one
-  reset draws both, since nothing of the program takes longer to compile.
+  If one environment without skills is used to collect and to evaluate, one
+  reset draws both, since no part of the program takes longer to compile.
   """
   to_evaluate = member_evaluation_keys(keys)
   is_plain = isinstance(setup.env, environments.Environment)
@@ -200,7 +200,7 @@ def check_members_learner(setup: Setup) -> None:
 
 
 def stored_by_members(setup: Setup, transitions: Transition) -> Transition:
-  """Returns what of transitions is learned from, or kept for that."""
+  """Returns transitions with those extras only that learning needs."""
   names = {*setup.config.replay_extras}
   if missing := names - transitions.extras.keys():
     raise ValueError(
@@ -216,10 +216,10 @@ def stored_by_members(setup: Setup, transitions: Transition) -> Transition:
 def rollout_without_nonfinite(
   rollout: Transition, is_finite: Array
 ) -> Transition:
-  """Puts another step of a rollout [T, E] in place of those that aren't finite.
+  """Replaces the non-finite steps of a rollout [T, E] by its first finite one.
 
-  It stands there as an episode of its own, truncated after that step; so is
-  what came before, since nothing is known of what follows.
+  The replacement is an episode of its own, truncated after that step. The step
+  before it is truncated too, since the step that followed it is unusable.
   """
   first = jnp.argmax(is_finite)  # Of all, as if there were one axis.
 

@@ -1,14 +1,14 @@
-"""Transitions over several steps, put together where they are sampled.
+"""N-step transitions, assembled when they are sampled from replay.
 
 Sutton and Barto, "Reinforcement learning", 2018, section 7.1; with replay as in
-Hessel et al., "Rainbow", arXiv 1710.02298: what is done between is not
-corrected for, and the entropies of the steps between, which SAC's values have a
-part in, are left out. Steps are stored once; with which discount they are
-summed, which PBT changes, is known only when they are learned from.
+Hessel et al., "Rainbow", arXiv 1710.02298: there is no off-policy correction
+for the actions in between, and SAC's entropy terms of the steps in between are
+left out. Each step is stored once, and rewards are summed when a window is
+learned from, since PBT may change the discount until then.
 
-Which steps follow each other, their places tell. So a step that is left out
-(it wasn't finite) gets a place too, in which another one that was added with it
-stands once more, and no window goes on to there.
+A step's successors are found by their places in the buffer. So a non-finite
+step, which is left out, gets a place too: it holds a marked copy of a finite
+step that was added with it, and no window extends to a copy.
 """
 
 from typing import NamedTuple
@@ -21,15 +21,15 @@ from qdrl_haiku.training.setup import Setup
 from qdrl_haiku.types import Array, Hyperparams, Key, Transition
 
 _TRUNCATION = "truncation"
-# Of what stands in place of a step that is left out; 0 and 1 say of others
-# whether an episode ended with them.
+# Marks a copy, as its `truncation`. That of other steps is 0 or 1: 1 where an
+# episode was truncated, or where `cut_n_step` has ended windows.
 _INSTEAD = 2
 
 
 class Windows(NamedTuple):
   """Steps that follow each other in one episode of one environment.
 
-  They end after n, where the episode ended, or with the latest step there is.
+  A window ends after n steps, with the episode, or with the latest step added.
   """
 
   # From the first step's observation to the last one's next observation, leaves
@@ -80,7 +80,7 @@ def sample_n_step(
 def add_n_step(
   setup: Setup, state: replay.ReplayState, steps: Transition, where: Array
 ) -> replay.ReplayState:
-  """Adds steps of all environments, but some; see above."""
+  """Adds steps [B]; copies take the places of those where `where` is false."""
   has_any = jnp.any(where)
   sources = jnp.where(where, jnp.arange(where.size), jnp.argmax(where))
   truncation = jnp.where(where, steps.extras[_TRUNCATION], _INSTEAD)
@@ -111,7 +111,7 @@ def cut_n_step(
 
 
 def fold_n_step(windows: Windows, hyperparams: Hyperparams) -> Transition:
-  """Makes one transition of each window, by the discount of one member."""
+  """Folds each window into one transition, with one member's discount."""
   own = trees.tree_leaves_by_name(hyperparams)["discount"]
   reward, discount = windows.transition.reward, windows.transition.discount
   for i in range(windows.rewards.shape[0]):

@@ -167,7 +167,7 @@ def _evaluate_members(
 def _sparing(
   spared: Array, decision: controllers.Decision, hyperparams: Hyperparams
 ) -> controllers.Decision:
-  """Returns the decision, but that some survive as they are, by bool [P]."""
+  """Returns a decision that leaves the spared members, bool [P], unchanged."""
   survival = (
     jnp.arange(decision.parents.shape[0], dtype=jnp.int32),
     hyperparams,
@@ -200,7 +200,7 @@ def inherit_in_population(
   else:
     learner, turn = moving.inherit_by_moving(mesh, learner, parents, turn)
     if not setup.on_policy:
-      # The parents of broken members are finite, and so none of these.
+      # In place: parents of broken members are finite, so not in `broken`.
       buffers, turn = moving.inherit_by_moving(
         mesh, buffers, sources, turn, in_place=True)
   if not setup.on_host:

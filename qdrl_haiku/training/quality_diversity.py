@@ -104,7 +104,7 @@ def evaluate(
   evaluated = evaluated._replace(fitness=jnp.where(finite, fitness, jnp.nan))
   archive, of_archive = state.archive, {}
   if archive:
-    # Of those that were drawn from the archive some may be none.
+    # If the archive had too few to draw, the remaining rows took no steps.
     size = emitter.batch_size
     is_drawn = archive.drawn < archive.fitness.shape[0]
     evaluation_steps = evaluation_steps.at[size:].multiply(is_drawn[:, None])
@@ -142,7 +142,7 @@ def evaluate(
 
 
 def restart(setup: Setup, state: State, run_key: Key) -> State:
-  """Replaces members by new ones, but those that elites have replaced."""
+  """Replaces members by new ones; those made of elites keep their networks."""
   fresh = members_lib.new_members(setup, run_key, state.generation)
   is_sampled = sharding.shard_into_slots(
     setup.mesh, state.population.sampled_cells >= 0)

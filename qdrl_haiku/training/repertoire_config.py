@@ -26,34 +26,34 @@ class RepertoireConfig(Settings):
   emitter: str = setting(
     "pbt",
     "Where agents come from. pbt: a population that trains, and variations of "
-    "elites (ME-PBT); ga: variations alone (MAP-Elites); pga: beside "
-    "variations agents that follow the gradient of one critic "
-    "(PGA-MAP-Elites); dcrl: and that critic's policies for descriptors "
-    "(DCRL-MAP-Elites); cma: samples of CMA-ES, which goes where they improve "
-    "the repertoire (CMA-ME); or package.module:function, a function of the "
-    "training.Setup that returns a map_elites.Emitter. Several with the number "
-    "of each one's agents, like pbt:10,pga:32,ga:32; or without numbers, like "
-    "pga,ga, whose shares adapt.")
+    "elites (ME-PBT); ga: variations alone (MAP-Elites); pga: variations, and "
+    "agents that follow the gradient of a shared critic (PGA-MAP-Elites); "
+    "dcrl: as pga, and policies of that critic for descriptors of elites "
+    "(DCRL-MAP-Elites); cma: samples of CMA-ES, which moves to where they "
+    "improve the repertoire (CMA-ME); or package.module:function, a function "
+    "of the training.Setup that returns a map_elites.Emitter. Several emitters "
+    "take numbers of agents, like pbt:10,pga:32,ga:32; without numbers, like "
+    "pga,ga, their shares adapt.")
   variation_batch_size: int = setting(
     10, "Variations of elites in each generation.", low=0, needs="unnumbered")
   num_initial_genotypes: int = setting(
     20, "Random agents in the first repertoire.", low=1)
   num_replaced_by_samples: int = setting(
     2,
-    "How many of the next worst members elites of the repertoire replace in "
-    "each generation.",
+    "Members that elites of the repertoire replace in each generation: the "
+    "worst that the controller neither replaces nor copies.",
     low=0, offered=False, needs="members")
   tessellation: str = setting(
     "grid",
     "Cells of the descriptors' space: grid; cvt, a centroidal Voronoi "
-    "tessellation; none, where those elites stay that are fit or far from "
-    "all that are fitter (dominated novelty search); or "
+    "tessellation; none, a repertoire without cells that keeps agents that are "
+    "fit or far from all fitter ones (dominated novelty search); or "
     "package.module:function, a function of the environment's Descriptor that "
-    "returns a map_elites.Unstructured, whose repertoire_type decides.")
+    "returns a map_elites.Unstructured, whose repertoire_type is then used.")
   grid_shape: tuple[int, ...] = setting(
     (32, 32),
-    "Cells of a grid along each descriptor; with --tessellation=none those in "
-    "which QD score and coverage are told.",
+    "Cells of a grid along each descriptor; with --tessellation=none this grid "
+    "only measures QD score and coverage.",
     low=1, only={"tessellation": ("grid", "none")})
   num_cells: int = setting(
     1024, "Cells of --tessellation=cvt, or elites of --tessellation=none.",

@@ -21,13 +21,13 @@ def search_space(
   """Returns a range for each hyperparameter of a learner.
 
   Args:
-    hyperparams: the learner's, a tree of the values that they have where they
-      aren't searched. A name is a leaf's path in it, joined by "/".
+    hyperparams: the learner's, a tree of values that are kept where no range is
+      searched. A name is a leaf's path in the tree, joined by "/".
     specifications: like "tau:log_uniform:1e-3:1e-1", see
-      `ranges.parse_range`; of two for one name the later counts. If there is
-      none, the default ranges are searched.
+      `ranges.parse_range`; the later of two for one name counts. Without any,
+      the default ranges are searched.
     given: values that the user has fixed, by name.
-    declared: what the learner says of them, see `learners.Learner`.
+    declared: the learner's declarations by name, see `learners.Learner`.
 
   Returns:
     A tree of the same structure, its leaves ranges; `Fixed` for those that

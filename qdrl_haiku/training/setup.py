@@ -32,22 +32,22 @@ _OF_REPLAY = (
 EvaluateMembersFn = Callable[
   [learners.Learner, types.State, environments.State],
   tuple[actors.Evaluation, Scores]]
-"""The learner, its states, leaves [P, ...], and states of `eval_env` in which
-`num_eval_episodes` episodes of each begin, leaves [P, N, ...] -> an evaluation,
-and what it says of each member beside the episode return."""
+"""(learner, its states, leaves [P, ...], and the initial states of
+`num_eval_episodes` episodes of each in `eval_env`, leaves [P, N, ...]) ->
+(evaluation, scores of each member beside the episode return)."""
 
 
 class EmitterFn(Protocol):
   """Makes an emitter for a setup."""
 
   def __call__(self, setup: "Setup", /) -> map_elites.Emitter:
-    """Returns one of elites, as many as `map_elites.variation_batch_size`."""
+    """Returns an emitter of `map_elites.variation_batch_size` elites."""
 
 
 class Part(NamedTuple):
   """One of several emitters that share a repertoire."""
 
-  # For the logs, and of the emitter if that is one of `EMITTERS`.
+  # Its name in the logs, and in `EMITTERS` unless `emitter` is given.
   name: str
   # How many agents it makes; None where the emitters' shares adapt.
   batch_size: int | None = None
@@ -63,8 +63,8 @@ class MapElites(NamedTuple):
       and "dcrl", agents that learn from a critic that they share
       (PGA-MAP-Elites, DCRL-MAP-Elites); "cma", samples of CMA-ES (CMA-ME); a
       function of the `Setup` that makes a `map_elites.Emitter` of elites; or
-      several of them, of which "pbt" is the first and makes the population's
-      members alone.
+      several of them, "pbt" first, which then makes the population's members
+      and no variations.
     tessellation: of the descriptor's space.
     variation_fn: (key, first parents, second parents) -> offspring, all of
       them `map_elites.Elite`s with leaves [n, ...].
@@ -74,12 +74,12 @@ class MapElites(NamedTuple):
     num_replaced_by_samples: members that the repertoire's elites replace in
       each generation, beside those that the controller replaces.
     qd_offset: what is added to each elite's return in the QD score.
-    shard_repertoire: whether the devices share the elites' genotypes, C
-      divided among them, instead of each having all. With a mesh.
-    teaching: how agents learn that share a critic.
-    resampling: how often agents are evaluated again before they count as they
-      do on average, see `map_elites.Resampling`; None where each is added by
-      the evaluation after it was made.
+    shard_repertoire: whether the elites' genotypes are sharded over the devices
+      along C, instead of replicated. With a mesh.
+    teaching: how agents with a shared critic learn.
+    resampling: how often agents are evaluated again, and ranked by their means,
+      see `map_elites.Resampling`; None where each is added by the one
+      evaluation after it was made.
     cma: how CMA-ES searches.
   """
 
@@ -114,10 +114,10 @@ class Setup(NamedTuple):
     controller: decides after each generation which members are replaced by
       copies of which; None for agents that train each for itself.
     config: the settings.
-    mesh: devices along one axis `population` over which members are spread,
-      evenly or not, or None for no such thing.
-    evaluate: how members are evaluated; None for greedy episodes in
-      `eval_env`, `config.num_eval_episodes` of each. Without `map_elites`.
+    mesh: devices along one axis `population` over which members are sharded,
+      evenly or not; None for no sharding.
+    evaluate: how members are evaluated; None for greedy episodes in `eval_env`,
+      `config.num_eval_episodes` of each. It has to be None with `map_elites`.
     map_elites: what fills a repertoire; None for no repertoire.
   """
 
@@ -132,7 +132,7 @@ class Setup(NamedTuple):
 
   @property
   def qd(self) -> MapElites:
-    """Where the agents of a repertoire come from; there has to be one."""
+    """The settings of MAP-Elites, for a setup that has a repertoire."""
     assert self.map_elites is not None
     return self.map_elites
 
@@ -221,9 +221,9 @@ class Setup(NamedTuple):
   ) -> Callable[..., Any]:
     """Runs a function of members on each device's share of them.
 
-    It is called as (setup, known, trees [S, ...]) -> tree [S, ...]; without
-    `known`, any tree which all devices have, if that is None. What is returned
-    takes the trees, [P, ...] or in slots already.
+    The function is called as (setup, known, *trees [S, ...]) -> tree [S, ...],
+    where `known` is a replicated tree, left out if None. The returned function
+    is called with the trees, [P, ...] or in slots already.
     """
     shared = () if known is None else (known,)
     if self.mesh is None:
@@ -234,10 +234,10 @@ class Setup(NamedTuple):
 
 
 def _in_loops(learner: learners.Learner) -> learners.Learner:
-  """Returns a learner that `jax.vmap` lets act and observe in loops on a CPU.
+  """Returns a learner that acts and observes in a loop over members on a CPU.
 
-  Its updates are not: a loop over members has all of an iteration's as one turn
-  (`learning.learn`).
+  Updates are in another loop over members, whose body has all updates of an
+  iteration (`learning.learn`).
   """
   return learner._replace(
     act=one_by_one.one_by_one_on_cpu(learner.act),

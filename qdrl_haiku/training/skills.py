@@ -20,17 +20,17 @@ def skill_evaluation(
     coverage_cells: see `actors.coverage_cells`.
 
   Returns:
-    The function. Its scores, in which the second half of an episode are the
-    later half of its steps (at the start all skills are in one place), begin
-    with the objective's name, such as "diayn", but for the last:
-      diversity_return: the intrinsic rewards of an episode, summed.
+    The function. The names of its scores, except the last, begin with the
+    objective's name, such as "diayn". Some are of the second half of each
+    episode's steps only, since all skills begin in one place:
+      diversity_return: the sum of an episode's intrinsic rewards.
       mutual_information_lower_bound: the mean of log q(z|s) - log p(z), or of
-        what the objective has for it, over the second halves, in nats; episodes
-        count alike, however long.
-      discriminator_accuracy: the share of the steps of the second halves whose
-        skill the objective can tell, likewise; for discrete skills.
+        the objective's counterpart, over the second halves, in nats; episodes
+        have equal weights, however long they are.
+      discriminator_accuracy: the share of the second halves' steps whose skill
+        the objective predicts, with the same weights; for discrete skills.
       discriminator_accuracy_whole_episode: the same for all steps.
-      chance_accuracy: what guessing would be worth.
+      chance_accuracy: the accuracy of guessing, 1 / K.
       eval/coverage: how many cells the episodes of an agent visit, see
         `actors.coverage_cells`; of a robot, or where there is a descriptor.
     Its trajectory has `skill` [P, N, K], `diversity_return` [P, N], and
@@ -63,7 +63,7 @@ def skill_evaluation(
       learners.SkillSteps(
         _before(env_states.obs[..., : -prior.size], trajectory["observation"]),
         trajectory["observation"],
-        # A skill stays for an episode; beyond that it means nothing.
+        # The episode's skill for all steps; those after its end aren't counted.
         jnp.broadcast_to(
           trajectory["skill"][:, :, :1], trajectory["skill"].shape),
         None if descriptor is None

@@ -19,9 +19,8 @@ class Members(NamedTuple):
   learner: types.State
   replay: replay.ReplayState  # () where learners learn from rollouts.
   environment: environments.State  # Leaves [S, E, ...].
-  # The states with which their episodes begin in a generation, leaves
-  # [S, E, I, ...], see `members`; () between generations, and where each is
-  # drawn when it begins.
+  # The initial states of the episodes of a generation, leaves [S, E, I, ...],
+  # see `members`; () between generations, and where episodes draw their own.
   pool: Tree = ()
 
 
@@ -62,10 +61,10 @@ class State(NamedTuple):
 def state_shardings(
   setup: Setup, of_members: jax.sharding.Sharding, replicated: Any
 ) -> tuple[State, "Trained"]:
-  """Returns prefixes of the trees that training returns, for `jax.jit`.
+  """Returns the shardings of the state and of `Trained`, for `jax.jit`.
 
-  They are those of the state, and of what members learned, of the shardings of
-  what devices share and of what all of them have.
+  They are tree prefixes: `of_members` where devices share an array along its
+  first axis, `replicated` where each device has all of it.
   """
   every: Any = [replicated] * len(State._fields)
   state = State(*every)._replace(members=of_members)
@@ -124,8 +123,8 @@ class GenerationReport(NamedTuple):
     metrics: by name, [P], means over the generation's updates; NaN if there
       was none.
     num_updates: int32 [P], critic steps of each member.
-    finite: bool [P], whether all that a member learns from and acts with was,
-      see `members.finite_part_of_members`, and its fitness.
+    finite: bool [P], whether the fitness of a member was finite, and all that
+      it learns and acts with, see `members.finite_part_of_members`.
     decision: the controller's, or None if there is no controller.
     best: the fittest by this evaluation alone.
     evaluation_steps: int32 [B, N], environment steps of each episode by which

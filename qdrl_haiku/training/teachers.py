@@ -13,8 +13,8 @@ from qdrl_haiku.training.setup import Setup
 from qdrl_haiku.training.state import Members
 from qdrl_haiku.types import Array, Key, Metrics, Transition, Tree
 
-# Of descriptors, in halves of their range: further away they say no more, and a
-# network that sees them learns nothing else.
+# Largest magnitude of descriptors whose bounds are scaled to -1 and 1: larger
+# ones would dominate what a network learns.
 _FARTHEST = 10.0
 
 
@@ -22,9 +22,9 @@ class TeacherState(NamedTuple):
   """A critic, and all that it learns from."""
 
   agent: types.State  # Of the learner whose critics are shared.
-  # Of transitions, once for all offspring; where the critic sees targets, their
-  # extras are `descriptor` [D], of the whole episodes, the bounds at -1 and 1,
-  # and `target` [D], for which the agent was made.
+  # Transitions of all evaluated agents. If the critic sees targets, extras are
+  # the agent's mean `descriptor` [D] and the `target` [D] that it was made for,
+  # both with the bounds scaled to -1 and 1.
   replay: replay.ReplayState
   num_restarts: Array  # int32 [], how often it was no longer finite.
 
@@ -176,7 +176,7 @@ def make_teacher(setup: Setup, *, sees_targets: bool) -> map_elites.Teacher:
           agent, genotype, observations, at, config.offspring_learning_rate))
       return jax.vmap(in_turn, (None, None, 0, 0))(*known, genotypes, at)
 
-    # Or XLA would divide among the devices what has chosen them.
+    # Replicated: XLA would otherwise shard the choice of parents too.
     elites, targets = sharding.replicate(setup.mesh, (elites, targets))
     improved = sharding.all_gather(
       setup.mesh,

@@ -71,7 +71,7 @@ class Robot:
     q_key, qd_key, goal_key = jax.random.split(rng, 3)
     noise = self.task.initial_noise
     mj_model = self.model.mj_model
-    # A root is left where the file puts it, not to begin in the floor.
+    # Only hinges and slides get noise: a free root might begin in the floor.
     is_joint = np.zeros(mj_model.nq, np.float32)
     is_joint[mj_model.jnt_qposadr[mj_model.jnt_type >= 2]] = 1.0
     q = jnp.asarray(self.sys.init_q)

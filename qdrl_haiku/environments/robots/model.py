@@ -12,8 +12,8 @@ from qdrl_haiku import names
 from qdrl_haiku.environments import brax_loading
 
 BACKENDS = ("spring", "positional", "generalized", "mjx")
-# What brax's own pipelines leave out without a word: its name, the element or
-# the attribute that it's written as, and whether a model has it.
+# Features that brax's own pipelines silently ignore: the name, the element or
+# the attribute in the file, and whether a model has it.
 _MJX_ALONE: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
   ("tendons", "tendon", lambda m: m.ntendon > 0),
   ("equality constraints", "equality", lambda m: m.neq > 0),
@@ -78,13 +78,13 @@ def read_robot(path: str, backend: str | None = None) -> RobotModel:
   """Reads a robot, and chooses its physics.
 
   Args:
-    path: of MuJoCo's XML, or of a URDF, each joint of which gets a motor of its
-      effort.
+    path: of MuJoCo's XML, or of a URDF; each joint of a URDF gets a motor as
+      strong as its effort limit.
     backend: spring, positional, generalized or mjx. By default mjx, MuJoCo's
-      own and the most exact, if the others lack something that the file asks
-      for. If not, positional, which is many times faster; or spring, if the
-      file has the numbers that it needs (constraint_stiffness and others in
-      <custom>), without which many robots fly away in it.
+      own and the most exact, if the file needs a feature that the others lack.
+      Otherwise spring, if the file has the numbers that spring needs
+      (constraint_stiffness and others in <custom>), without which many robots
+      fly away; else positional, which is many times faster than mjx.
 
   Returns:
     The robot. Its first keyframe, if there is one, is where episodes begin.

@@ -148,8 +148,8 @@ class Task(NamedTuple):
     descriptor: names and bounds of what `describe` returns, or None.
     draw_goal: (key) -> [G], drawn at each reset, `RobotState.goal` from then
       on.
-    initial_noise: of joints, in radians or metres, uniform to both sides, and
-      standard deviation of all velocities, when an episode begins.
+    initial_noise: when an episode begins, the bound of uniform noise of joints,
+      in radians or metres, and the standard deviation of all velocities.
     step_seconds: how long an action lasts, in seconds.
   """
 

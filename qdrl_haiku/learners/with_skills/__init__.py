@@ -1,1 +1,1 @@
-"""Learners of skills: one wrapper, and what it rewards skills for."""
+"""Learners of skills: one wrapper, and the objectives that reward skills."""

@@ -31,7 +31,7 @@ _FITNESS = (
 
 @dataclasses.dataclass(frozen=True)
 class SkillAgentConfig(Settings):
-  """Composes an agent of a base learner, skills, and what rewards them."""
+  """Composes an agent of a base learner, skills and an objective."""
 
   title = "Skills"
 
@@ -102,14 +102,14 @@ def make_objective(
   config: SkillAgentConfig, observation_size: int, descriptor_size: int | None,
   agent: AgentConfig,
 ) -> SkillObjective:
-  """Makes what rewards the skills that a configuration describes.
+  """Makes the objective, which rewards skills, of a configuration.
 
   Args:
     config: of one of `KINDS`.
     observation_size: O, without the skill.
     descriptor_size: D, or None where the environment has no descriptor.
-    agent: shapes the agent, and so the objective's network where it isn't given
-      its own widths.
+    agent: the agent's settings. The objective uses their activation and
+      normalisation, and their widths where it has none.
 
   Raises:
     ValueError: if a setting doesn't fit the environment or the skills.

@@ -53,9 +53,8 @@ class DADSState(NamedTuple):
     agent: the base learner's state.
     dynamics_params: of the skill dynamics.
     dynamics_optimizer_state: Adam's moments for them.
-    difference_statistics: of what steps change, by which it is normalised.
-    observation_statistics: of the O numbers of an observation that are no
-      skill, or None.
+    difference_statistics: of the differences s' - s, to normalise them.
+    observation_statistics: of observations without their skills, or None.
   """
 
   agent: types.State
@@ -112,7 +111,7 @@ def dads_objective(
     return {"dynamics_optimizer_state": state}
 
   def difference(state: DADSState, steps: SkillSteps) -> types.Array:
-    # Of what wasn't normalised: its own statistics do that.
+    # Raw inputs: `difference_statistics` normalise their difference.
     raw = state._replace(observation_statistics=None)
     before = skill_input(seen, raw, steps.observation, steps.descriptor)
     after = skill_input(
@@ -122,7 +121,7 @@ def dads_objective(
   def log_prob(
     state: DADSState, steps: SkillSteps, skill: types.Array
   ) -> types.Array:
-    """Returns log q [...] of steps [...], for other skills than their own."""
+    """Returns log q [...] of steps [...] if their skills were `skill`."""
     observation = statistics.normalize_by_statistics(
       state.observation_statistics, steps.observation)
     outputs = network.apply(

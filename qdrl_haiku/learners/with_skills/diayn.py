@@ -38,7 +38,7 @@ class DIAYNConfig(ObjectiveConfig):
     "Part of the next state that the discriminator sees: its descriptor, or "
     "the whole observation.",
     choices=("descriptor", "observation"))
-  # Without it living on costs something.
+  # Else discrete skills' rewards are <= 0, and longer episodes earn less.
   subtract_log_prior: bool = setting(
     True,
     "Whether the intrinsic reward is log q(z|s) - log p(z), not log q(z|s) "
@@ -53,8 +53,7 @@ class DIAYNState(NamedTuple):
     agent: the base learner's state.
     discriminator_params: the discriminator's parameters.
     discriminator_optimizer_state: Adam's moments for them.
-    observation_statistics: of the O numbers of an observation that are no
-      skill, or None.
+    observation_statistics: of observations without their skills, or None.
   """
 
   agent: types.State

@@ -54,8 +54,7 @@ class METRAState(NamedTuple):
     log_multiplier: [], log lambda.
     representation_optimizer_state: Adam's moments for phi.
     multiplier_optimizer_state: Adam's moments for log lambda.
-    observation_statistics: of the O numbers of an observation that are no
-      skill, or None.
+    observation_statistics: of observations without their skills, or None.
   """
 
   agent: types.State
@@ -172,7 +171,7 @@ def metra_objective(
     per_step = jax.vmap(jax.vmap(losses.metra_reward))
     found = {"diversity": per_step(phi, next_phi, direction(steps.skill))}
     if prior.num_skills is not None:
-      # By where the episode has led since it began.
+      # The skill is told from phi's displacement since the episode began.
       likeliest = jnp.argmax(next_phi - phi[:, :1], axis=-1)
       found["told"] = likeliest == jnp.argmax(steps.skill, axis=-1)
     return found

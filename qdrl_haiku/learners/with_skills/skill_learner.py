@@ -25,24 +25,24 @@ TASK_REWARD_WEIGHT = Hyperparameter(
 
 @dataclasses.dataclass(frozen=True)
 class ObjectiveConfig(Settings):
-  """Shapes the network of what rewards skills."""
+  """Shapes the network of an objective, which rewards skills."""
 
   title = "Skills"
 
   hidden_layer_sizes: tuple[int, ...] | None = setting(
     None,
-    "Widths of the hidden layers of what rewards skills: diayn's and smerl's "
-    "discriminator, metra's representation, dads's dynamics; by default "
-    "--hidden_layer_sizes.",
+    "Widths of the hidden layers of the network that rewards skills: diayn's "
+    "and smerl's discriminator, metra's representation, dads's dynamics; by "
+    "default --hidden_layer_sizes.",
     low=1, flag="discriminator_hidden_layer_sizes", offered=False)
   activation: str = setting(
     "relu", "Activation of these layers, see `NetworkConfig`.", flag="")
   layer_norm: bool = setting(
     False, "Whether these layers are normalised.", flag="")
-  # The skills are left alone; the base learner is made without.
+  # In place of the base learner's, which would normalise the skills too.
   normalize_observations: bool = setting(
     False,
-    "Whether the agent, and what rewards it, see observations normalised by "
+    "Whether the agent and the objective see observations normalised by "
     "running statistics.",
     flag="")
 
@@ -76,7 +76,7 @@ class SkillSteps(NamedTuple):
 
 
 class SkillObjective(NamedTuple):
-  """Says what skills are rewarded for, and learns from what it rewards.
+  """Rewards steps for their skills, and learns from the steps it rewards.
 
   Attributes:
     name: of the algorithm, by which its scores are named.
@@ -85,18 +85,18 @@ class SkillObjective(NamedTuple):
     state: the type of an agent's states: a NamedTuple of `agent`, the base
       learner's state, `observation_statistics`, and fields of its own.
     genotype: the type of genotypes, likewise.
-    init: (key) -> the fields of its own of a new genotype, by name.
-    begin: (genotype) -> the fields of a state that a genotype hasn't, such as
-      those of optimisers.
+    init: (key) -> the objective's own fields of a new genotype, by name.
+    begin: (genotype) -> the fields of a state that a genotype lacks, such as
+      the states of optimisers.
     learn: (state, hyperparameters, steps [B]) -> (state that has learned from
-      the steps, rewards [B] by the state before, metrics).
+      the steps, rewards [B] by the given state's networks, metrics).
     score: (state, steps [N, T] of N episodes) -> arrays [N, T] by name:
       `diversity`, the rewards; of some objectives `information`, in nats, and
-      bool `told`, whether the skill can be told.
+      bool `told`, whether the likeliest skill is the one that acted.
     goal_skill: (state, observation [..., O], descriptor [..., D] or None, goal
       [..., G]) -> [..., K], the skill that leads to the goal; None if that
       isn't known.
-    goal_input: of what a goal is an example: "descriptor" or "observation".
+    goal_input: what a goal is: a "descriptor" or an "observation".
     extras: names of the transitions' extras that it sees.
   """
 
@@ -123,7 +123,7 @@ def skill_input(
   kind: str, state: types.State, observation: types.Array,
   descriptor: types.Array | None,
 ) -> types.Array:
-  """Returns what of states an objective's network sees.
+  """Returns the part of states that an objective's network sees.
 
   Args:
     kind: "descriptor" or "observation".
@@ -173,15 +173,15 @@ def skill_learner(
 ) -> base.Learner:
   """Makes a learner that is rewarded for its skills.
 
-  Each batch is rewarded by the objective as it is then, which learns from it,
-  and the base learner learns from all batches together. A rollout, of an
-  on-policy base learner, is T batches: what all E environments did in one step.
+  Batch after batch the objective computes rewards, then learns from the batch;
+  after that the base learner learns from all batches together. A rollout of an
+  on-policy base learner is T batches, each one step of all E environments.
   Observations end with the skill [K], as `environments.SkillEnvironment` makes
   them.
 
-  Its hyperparameters are a dict of those of the base learner (if these aren't
-  in a dict, or have the name of one of the objective's, they are one entry of
-  it, `base`) and of the objective's.
+  Its hyperparameters are one dict, of the base learner's and the objective's.
+  If the base learner's are no dict, or share a name with the objective's, they
+  become the entry `base` of it.
 
   Args:
     base_learner: learns to act; made for O + K observations.
@@ -282,7 +282,7 @@ def _hyperparams(
   """Puts an objective's hyperparameters and its base learner's together."""
   defaults = {name: value.default for name, value in own.items()}
   of_base, declared = base_learner.hyperparams, base_learner.declared
-  # Another kind of dict would be another kind of tree.
+  # Other kinds of dict, such as OrderedDict, are other pytree types.
   if type(of_base) is not dict or own.keys() & of_base.keys():
     inside = {f"base/{name}": value for name, value in declared.items()}
     together = defaults | {"base": of_base}

@@ -33,12 +33,12 @@ HYPERPARAMETERS = {**diayn.HYPERPARAMETERS, **_OWN}
 
 @dataclasses.dataclass(frozen=True)
 class SMERLConfig(diayn.DIAYNConfig):
-  """Says from which return on SMERL's skills are to differ, and by what."""
+  """Shapes SMERL: its target return, and DIAYN's discriminator."""
 
   target_return: float | None = setting(
     None,
-    "Return near which SMERL's skills are rewarded for being different, see "
-    "--return_margin; by default the best that a skill has had.")
+    "Return that SMERL's skills must reach, within --return_margin, to be "
+    "rewarded for being different; by default the best of any skill so far.")
 
 
 class SMERLState(NamedTuple):
@@ -46,11 +46,10 @@ class SMERLState(NamedTuple):
 
   Attributes:
     agent: the base learner's state.
-    diversity: the genotype of what rewards diversity, without an agent.
-    diversity_optimizers: the other fields of its state, by name.
+    diversity: the genotype of the diversity objective, without an agent.
+    diversity_optimizers: the other fields of that objective's state, by name.
     best_return: [], the best return of an episode that was learned from.
-    observation_statistics: of the O numbers of an observation that are no
-      skill, or None.
+    observation_statistics: of observations without their skills, or None.
   """
 
   agent: types.State
@@ -133,7 +132,7 @@ def smerl_objective(
         "(SkillEnvironment(..., keeps_returns=True)).")
     after, rewards, metrics = diversity.learn(inside(state), hyperparams, steps)
     best = jnp.maximum(state.best_return, jnp.max(steps.skill_return))
-    # No episode has ended yet.
+    # Before any episode has ended, no skill is near the target.
     target = jnp.where(best > skills.NO_RETURN, best, jnp.inf)
     if config.target_return is not None:
       target = jnp.asarray(config.target_return, jnp.float32)
