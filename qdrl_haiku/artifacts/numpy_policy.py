@@ -21,7 +21,7 @@
     info            what was given to `export.export_policy`
 
 Numbers are float32. `load` needs NumPy alone, and so does a copy of this file
-without the rest of the package; launchers/README.md has a reader of thirty lines.
+without the rest of the package; launchers/README.md has a reader of 30 lines.
 """
 
 import dataclasses
