@@ -114,7 +114,7 @@ def _slow(*case):
   [
     _slow("mass", "<worldbody>",
       "<default><geom density='2000'/></default><worldbody>"),
-    ("mass/forearm", 'name="lower"', 'name="lower" density="2000"'),
+    _slow("mass/forearm", 'name="lower"', 'name="lower" density="2000"'),
     _slow("damping/elbow", '120" damping="0.5"', '120" damping="1.0"'),
     ("actuator_gain/shoulder", 'gear="10"', 'gear="20"'),
     _slow("gravity", "<option", "<option gravity='0 0 -19.62'"),

@@ -193,6 +193,7 @@ def test_skills_of_each_kind_train_by_pbt_and_are_drawn_and_led_to_goals(
     harness.assert_refused(outcome, "goal=0.5: a goal of 1 numbers .* has 2")
 
 
+@pytest.mark.slow
 def test_coverage_is_counted_without_skills_if_cells_are_given():
   flags = (*_SMALL[1:], "--coverage_cells=4")
   setup = configs.configured("train", " ".join(flags)).build()

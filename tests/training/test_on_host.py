@@ -55,6 +55,7 @@ def test_a_broken_member_keeps_its_own_instances():
   assert trainer.step(state)[1].finite.all()
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_as_if_it_had_never_stopped(tmp_path):
   killed, whole = tmp_path / "killed", tmp_path / "whole"
   # Intervals of 8 steps of each instance; episodes have 5, and ages.
