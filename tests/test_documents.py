@@ -206,6 +206,8 @@ def _budget(name, command, steps):
     return []
   if "--sweep=mass" in command:
     return ["--num_eval_episodes=1"]
+  if "smerl_point_maze" in command or "logs/ways" in command:
+    short[1] = "--num_eval_episodes=5"  # One for each skill.
   if name == "evaluate":
     return short[1:]
   if "--resume" in command:
@@ -222,9 +224,7 @@ def _budget(name, command, steps):
       "--num_generations=2",
     ]
   if "diayn_point_maze" in command or "dads_point_maze" in command:
-    short[1] = "--num_eval_episodes=16"  # One for each skill.
-  if "smerl_point_maze" in command:
-    short[1] = "--num_eval_episodes=5"
+    short[1] = "--num_eval_episodes=16"
   interval = "eval" if name == "train" else "perturbation"
   return [
     *few, *short, f"--{interval}_interval=20", f"--num_timesteps={steps}",
