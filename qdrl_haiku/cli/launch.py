@@ -88,6 +88,9 @@ def _parse(argv: Sequence[str], *, known: Sequence[str]) -> list[str]:
     arguments = flags.FLAGS([_as_flagfile(argument) for argument in argv])
     if flags.FLAGS.preset is not None:
       raise ValueError(f"give it as --preset={flags.FLAGS.preset}, in one word")
+    if flags.FLAGS["log_dir"].present:
+      # absl's own, of log files that nobody writes: --logdir is meant.
+      raise flags.UnrecognizedFlagError("log_dir")
     return arguments
   except flags.UnrecognizedFlagError as error:
     fix = names.nearest_name(error.flagname, known)

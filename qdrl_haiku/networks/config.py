@@ -40,8 +40,8 @@ class NetworkConfig(Settings):
     None,
     "Initial weights of the policy's last layer: small, uniform from -0.003 to "
     "0.003, so that first actions are near 0, the default without a "
-    "repertoire; or fan_in, as those of the hidden layers, so that new "
-    "policies act differently, the default with one, and of crossq.",
+    "repertoire; or fan_in, as hidden layers have them by default, so that "
+    "new policies act differently, the default with one, and of crossq.",
     choices=("small", "fan_in"), offered=False)
 
   privileged: tuple[int, int] | None = setting(

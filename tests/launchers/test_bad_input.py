@@ -21,6 +21,7 @@ _MAZE = ("--env_name=point_maze", "--hidden_layer_sizes=4", "--num_envs=2")
   ("train", "--dry_run=maybe", "run=maybe .*; give true or false[.]"),
   ("train", "--nodry_run=1", "--nodry_run=1 .*; see --help"),
   ("train_pbt", "--num_env=4", "--num_env is no flag .*mean 'num_envs'"),
+  ("train", "--log_dir=logs", "--log_dir is no flag .*mean 'logdir'"),
   ("train", "extra", "'extra'; flags begin with --"),
   ("train", "--flagfile=/no/such/file", "flagfile.*/no/such/file.; see --h"),
   ("train", "--preset=quick", "preset=quick is unknown; did you mean 'quicks"),

@@ -65,6 +65,14 @@ def test_differing_is_rewarded_where_the_skill_does_the_task(
   np.testing.assert_allclose(metrics["share_near_target"], is_near.mean())
 
 
+def test_share_near_the_target_is_known_where_differing_has_no_weight():
+  learner = _learner(target_return=5.0)
+  _, metrics = _update(
+    learner, common.fresh(learner), _batch([4.0, 6.0]), return_margin=0.0,
+    diversity_reward_weight=0.0)
+  assert metrics["share_near_target"] == 0.5
+
+
 def test_before_an_episode_has_ended_only_the_task_is_rewarded():
   learner = _learner()
   batch = _batch([skills.NO_RETURN])

@@ -140,7 +140,8 @@ def smerl_objective(
       rewards, steps.skill_return, target, hyperparams["return_margin"],
       hyperparams["diversity_reward_weight"])
     state = state._replace(**outside(after), best_return=best)
-    metrics["share_near_target"] = jnp.mean(rewards != 0)
+    metrics["share_near_target"] = jnp.mean(
+      steps.skill_return >= target - hyperparams["return_margin"])
     return state, rewards, metrics
 
   def score(state: SMERLState, steps: SkillSteps) -> dict[str, types.Array]:
