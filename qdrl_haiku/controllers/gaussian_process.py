@@ -22,6 +22,7 @@ from qdrl_haiku.types import Array, Tree
 JITTER = 1e-6
 _LEARNING_RATE = 0.1
 _COLUMNS = 4
+_FEW_POINTS = 256
 
 
 class Points(NamedTuple):
@@ -108,11 +109,14 @@ def _covariance(parameters: Parameters, points: Points, known: Array) -> Array:
 def _inverse_factor(covariance: Array) -> Array:
   """Returns the inverse of the lower Cholesky factor."""
   factor, is_lower = cho_factor(covariance, lower=True)
-  # A few columns at a time: with many, LAPACK's threads wait for each other in
-  # loops, which takes ten times as long on a busy machine.
+  # Of a large batch LAPACK's threads wait for each other: in loops, which takes
+  # ten times as long on a busy machine, and for ever, where as many devices do
+  # as there are threads. So there are a few columns at a time, or one.
+  size = covariance.shape[0]
   return jax.lax.map(
     lambda column: solve_triangular(factor, column, lower=is_lower),
-    jnp.eye(covariance.shape[0], dtype=covariance.dtype), batch_size=_COLUMNS).T
+    jnp.eye(size, dtype=covariance.dtype),
+    batch_size=_COLUMNS if size <= _FEW_POINTS else None).T
 
 
 def gaussian_process_gradient(

@@ -33,12 +33,28 @@ from qdrl_haiku.networks.config import (
 from qdrl_haiku.networks.own import OwnNetworks, own_critics, own_network
 from qdrl_haiku.networks.residual import ResidualMLP
 
+
+def _orthogonal(scale: float) -> hk.initializers.Initializer:
+  """Returns an initialiser whose matrices are factorised one by one.
+
+  On CPUs LAPACK shares the matrices of a batch among XLA's threads and waits
+  in one of them: as many layers at once as there are threads wait for ever.
+  """
+  draw = jax.nn.initializers.orthogonal(scale)
+
+  def init(shape: Sequence[int], dtype: jnp.dtype) -> jax.Array:
+    one_by_one = jax.custom_batching.sequential_vmap(
+      lambda key: draw(key, shape, dtype))
+    return one_by_one(hk.next_rng_key())
+
+  return init
+
+
 _SMALL = hk.initializers.RandomUniform(-3e-3, 3e-3)
 # Initialisers of hidden layers and of last layers; None is Haiku's default.
 _INITS: dict[str, tuple[hk.initializers.Initializer | None, ...]] = {
   "fan_in": (None, None),
-  "orthogonal": (
-    hk.initializers.Orthogonal(math.sqrt(2.0)), hk.initializers.Orthogonal())}
+  "orthogonal": (_orthogonal(math.sqrt(2.0)), _orthogonal(1.0))}
 
 
 class ActorCritic(NamedTuple):

@@ -2,6 +2,7 @@
 
 import functools
 import math
+import re
 
 import jax
 import jax.numpy as jnp
@@ -161,3 +162,13 @@ def test_many_equal_points_are_factorised_in_float32():
   np.testing.assert_allclose(mean, 1.0, atol=1e-2)
   # A thousandth of the variance of 10 is forgotten.
   assert 0 < deviation[0] < 0.15
+
+
+def test_of_many_points_lapack_makes_no_batches():
+  """Its threads wait for each other there, for ever on several devices."""
+  size = 257
+  text = jax.jit(gaussian_process.gaussian_process_gradient).lower(
+    *_cast((_parameters(), _points(0, size), _values(0, size))),
+    jnp.ones(size, bool)).as_text()
+  batch_dims = re.findall(r'@lapack_.*num_batch_dims = "(\d)"', text)
+  assert len(batch_dims) >= 2 and set(batch_dims) == {"0"}

@@ -1,5 +1,7 @@
 """Tests of the networks."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -161,6 +163,17 @@ def test_weights_may_start_orthogonal(final):
           product, square * np.eye(len(product)), atol=1e-5)
   assert np.all(critics["critic/linear_0"]["w"][1] != critic[
     "critic/linear_0"]["w"])
+
+
+def test_orthogonal_weights_of_a_population_are_factorised_one_by_one():
+  """In batches LAPACK's calls wait for each other, at times for ever."""
+  config = networks.ResidualNetworkConfig(
+    (20, 20), initial_weights="orthogonal")
+  critic = networks.make_sac_networks(6, 2, config).critic
+  text = jax.jit(jax.vmap(critic.init)).lower(
+    jax.random.split(_KEY, 3)).as_text()
+  batch_dims = re.findall(r'@lapack_.*num_batch_dims = "(\d)"', text)
+  assert len(batch_dims) >= 3 and set(batch_dims) == {"0"}
 
 
 def test_first_actions_are_near_zero_or_the_last_layer_starts_as_others_do():
