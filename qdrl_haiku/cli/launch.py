@@ -89,7 +89,7 @@ def _parse(argv: Sequence[str], *, known: Sequence[str]) -> list[str]:
     if flags.FLAGS.preset is not None:
       raise ValueError(f"give it as --preset={flags.FLAGS.preset}, in one word")
     if flags.FLAGS["log_dir"].present:
-      # absl's own, of log files that nobody writes: --logdir is meant.
+      # absl's own, of log files that aren't written: --logdir is meant.
       raise flags.UnrecognizedFlagError("log_dir")
     return arguments
   except flags.UnrecognizedFlagError as error:
