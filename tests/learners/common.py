@@ -147,6 +147,12 @@ def member(tree, i):
   return jax.tree.map(lambda x: x[i], tree)
 
 
+def in_float64(tree):
+  """The same numbers in float64, where `jax.enable_x64` allows them."""
+  return jax.tree.map(
+    lambda x: x.astype(np.float64) if x.dtype == np.float32 else x, tree)
+
+
 def assert_equal(actual, expected):
   """Compares two trees bit for bit."""
   assert jax.tree.structure(actual) == jax.tree.structure(expected)
