@@ -60,6 +60,18 @@ class CompareConfig(Settings):
   at_steps: tuple[int, ...] = setting(
     (), "Steps at which the latest value is a column, such as 10000,20000.",
     low=0)
+  at_minutes: tuple[float, ...] = setting(
+    (),
+    "Minutes of a run, compilation included, at which the latest value is a "
+    "column, such as 1,5; of seeds side by side each has its share.",
+    low=0)
+
+  @property
+  def columns(self) -> tuple[str, ...]:
+    """The names of the columns at steps and at minutes."""
+    return (
+      *(f"at_{step}" for step in self.at_steps),
+      *(f"at_{minutes:g}_minutes" for minutes in self.at_minutes))
 
 
 class PlannedRun(NamedTuple):

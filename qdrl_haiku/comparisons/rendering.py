@@ -29,16 +29,18 @@ def render_comparison_markdown(
     "are medians.\n"]
   for task in dict.fromkeys(row["task"] for row in table):
     is_all = task == ALL_TASKS
-    at_steps = () if is_all else config.at_steps
+    columns = () if is_all else config.columns
     head = ["method", "runs" if is_all else "seeds", "final", "area"]
-    head += [f"at {step:,}" for step in at_steps]
+    if not is_all:
+      head += [f"at {step:,}" for step in config.at_steps]
+      head += [f"after {minutes:g} minutes" for minutes in config.at_minutes]
     head += [f"better than {config.baseline}", "million steps", "minutes"]
     text.append(f"## {task}\n")
     if is_all:
       text.append(
         "In each task the lowest value of any run counts as 0, the highest as "
         "1.\n")
-    names = ["final", "area", *(f"at_{step}" for step in at_steps)]
+    names = ["final", "area", *columns]
     rows = [head, ["---"] * len(head)]
     rows += [
       [

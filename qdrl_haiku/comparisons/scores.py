@@ -27,7 +27,7 @@ class Curve(NamedTuple):
   steps: np.ndarray  # [T], environment steps per agent, rising.
   values: np.ndarray  # [T].
   total_env_steps: int  # Of all agents, in collecting and in evaluation.
-  minutes: float  # That the run took; of seeds side by side a share.
+  minutes: np.ndarray  # [T], that it had taken; of seeds side by side a share.
 
 
 def read_scored_curves(
@@ -38,6 +38,7 @@ def read_scored_curves(
   series = aggregation.series_to_aggregate(found, metric)
   last = found.metrics[-1] if found.metrics else {}
   num_seeds = len(run.seeds)
+  walltimes = {row["generation"]: row["walltime"] for row in found.metrics}
   if len(series) != num_seeds:
     known = ", ".join(name for name in last if "/seed_" not in name)
     raise ValueError(
@@ -48,7 +49,7 @@ def read_scored_curves(
       run.task, run.method, seed, np.asarray(one.steps, np.float64),
       np.asarray(one.values, np.float64),
       round(last.get("total_env_steps", 0) / num_seeds),
-      last.get("walltime", 0.0) / 60 / num_seeds)
+      np.array([walltimes[i] for i in one.generations]) / 60 / num_seeds)
     for seed, one in zip(run.seeds, series, strict=True)]
 
 
@@ -57,8 +58,9 @@ def score_curves(curves: Sequence[Curve], config: CompareConfig) -> list[Row]:
 
   Returns:
     By task, a row per curve: `final`, the mean of its last values; `area`, its
-    mean over the steps that all curves of the task have; `at_<step>`, its
-    latest value at a step, NaN where there was none yet.
+    mean over the steps that all curves of the task have; `at_<step>` and
+    `at_<number>_minutes`, its latest value by then, NaN where there was none
+    yet.
   """
   rows: list[Row] = []
   for task in dict.fromkeys(curve.task for curve in curves):
@@ -70,9 +72,9 @@ def score_curves(curves: Sequence[Curve], config: CompareConfig) -> list[Row]:
         "task": task, "method": curve.method, "seed": curve.seed,
         "final": float(np.mean(curve.values[-config.num_last :])),
         "area": _mean_between(curve, first, last),
-        **{f"at_{step}": _latest(curve, step) for step in config.at_steps},
+        **dict(zip(config.columns, _latest_values(curve, config), strict=True)),
         "total_env_steps": curve.total_env_steps,
-        "minutes": curve.minutes}
+        "minutes": float(curve.minutes[-1])}
       for curve in own]
   return rows
 
@@ -131,7 +133,7 @@ def _compared(
   seeds = [row for row in scored if row["method"] == method]
   names = ["final", "area"]
   if task != ALL_TASKS:
-    names += [f"at_{step}" for step in config.at_steps]
+    names += config.columns
   estimates = {
     name: statistics.pooled_interquartile_mean(values(name, method))
     for name in names}
@@ -157,7 +159,13 @@ def _mean_between(curve: Curve, first: float, last: float) -> float:
   return float(np.trapezoid(values, steps) / (last - first))
 
 
-def _latest(curve: Curve, step: int) -> float:
-  """Returns the value of the last evaluation that had taken place by then."""
-  index = int(np.searchsorted(curve.steps, step, side="right"))
-  return float(curve.values[index - 1]) if index else float("nan")
+def _latest_values(curve: Curve, config: CompareConfig) -> list[float]:
+  """Returns the values at the steps and the minutes of the table's columns."""
+
+  def latest(axis: np.ndarray, position: float) -> float:
+    index = int(np.searchsorted(axis, position, side="right"))
+    return float(curve.values[index - 1]) if index else float("nan")
+
+  return [
+    *(latest(curve.steps, step) for step in config.at_steps),
+    *(latest(curve.minutes, minutes) for minutes in config.at_minutes)]

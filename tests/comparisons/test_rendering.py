@@ -11,7 +11,7 @@ def test_curves_bars_and_legend_show_one_style_and_axes_what_they_count():
   config = plan.CompareConfig(metric="pbt/best_return", baseline=methods[0])
   steps = np.arange(40.0)
   curves = [
-    scores.Curve("maze", method, seed, steps, steps + seed, 1000, 1.0)
+    scores.Curve("maze", method, seed, steps, steps + seed, 1000, steps)
     for seed in range(2)
     for method in methods]
   table = scores.score_table(scores.score_curves(curves, config), config)

@@ -10,14 +10,16 @@ from qdrl_haiku.comparisons.scores import ALL_TASKS
 from tests.reports import common
 
 _SETTINGS = plan.CompareConfig(
-  metric="pbt/best_return", baseline="pbt", num_last=2, at_steps=(15, 20))
+  metric="pbt/best_return", baseline="pbt", num_last=2, at_steps=(15, 20),
+  at_minutes=(0.5,))
 
 
 def _curve(task, method, seed, values, steps=None):
   steps = steps or 10 * np.arange(1, len(values) + 1)
   return scores.Curve(
     task, method, seed, np.asarray(steps, float), np.asarray(values, float),
-    total_env_steps=1_000_000 * (seed + 1), minutes=seed + 0.5)
+    total_env_steps=1_000_000 * (seed + 1),
+    minutes=np.linspace(0.0, seed + 0.5, len(values)))
 
 
 @pytest.fixture(scope="module")
@@ -43,10 +45,12 @@ def _of(table, task, method):
   return row
 
 
-def test_a_seed_scores_its_end_its_area_and_a_step(curves):
-  score, *_ = scores.score_curves(curves, _SETTINGS)
+def test_a_seed_scores_its_end_its_area_a_step_and_a_minute(curves):
+  score, slower, *_ = scores.score_curves(curves, _SETTINGS)
   assert (score["final"], score["area"]) == (3.0, 2.0)
   assert (score["at_15"], score["at_20"]) == (0.0, 2.0)
+  # The second run's evaluations are after 0, 0.75 and 1.5 minutes.
+  assert (score["at_0.5_minutes"], slower["at_0.5_minutes"]) == (4.0, 0.0)
 
 
 def test_areas_are_of_the_steps_that_all_of_a_task_have():
@@ -100,9 +104,13 @@ def test_a_run_is_read_by_seed(tmp_path):
   row = plan.PlannedRun("maze", "pbt", (4,), "train_pbt", ())
   (curve,) = scores.read_scored_curves(row, tmp_path / "pbt", "pbt/best_return")
   assert (curve.seed, curve.values.tolist()) == (4, [3, 6, 7, 9])
+  assert curve.minutes.tolist() == [0.5, 1.0, 1.5, 2.0]
   row = plan.PlannedRun("maze", "alone", (0, 1, 2), "train", ())
   curves = scores.read_scored_curves(
     row, tmp_path / "train", "eval/episode_return")
   assert [curve.values[0] for curve in curves] == [100, 101, 102]
+  # Each has a third of the time.
+  expected = [[1 / 6, 1 / 3, 1 / 2]] * 3
+  assert np.allclose([curve.minutes for curve in curves], expected)
   with pytest.raises(ValueError, match="for each of 3 seeds; .*eval/episode"):
     scores.read_scored_curves(row, tmp_path / "train", "pbt/best_return")

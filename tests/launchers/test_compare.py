@@ -55,7 +55,7 @@ def _trained(commands):
 
 
 def test_runs_are_trained_and_compared(capsys, tmp_path, started):
-  outcome = _compare(capsys, tmp_path, "--at_steps=100")
+  outcome = _compare(capsys, tmp_path, "--at_steps=100", "--at_minutes=0.5,1")
   assert outcome.code == 0, outcome.err
   out = tmp_path / "out"
   # One of each command is checked before anything is trained.
@@ -71,7 +71,9 @@ def test_runs_are_trained_and_compared(capsys, tmp_path, started):
   assert rows[1]["improvement"] == 0.5
   seeds = (out / "scores.jsonl").read_text().splitlines()
   assert [json.loads(x)["seed"] for x in seeds] == [0, 0, 1, 1]
-  assert "| pb2 | 2 |" in (out / "table.md").read_text()
+  text = (out / "table.md").read_text()
+  assert "| at 100 | after 0.5 minutes | after 1 minutes |" in text
+  assert "| pb2 | 2 |" in text
   assert (out / "comparison.png").exists()
 
 

@@ -68,7 +68,8 @@ def write_seeds(path, num_seeds, **changes):
   name = "eval/episode_return"
   for generation in range(1, 4):
     step = generation * INTERVAL
-    row = {"generation": generation, "step": step}
+    row = {
+      "generation": generation, "step": step, "walltime": 30.0 * generation}
     row[name] = step + (num_seeds - 1) / 2
     row |= {f"{name}/seed_{i}": float(step + i) for i in range(num_seeds)}
     directory.append("metrics.jsonl", [row])
