@@ -159,6 +159,7 @@ def _after(steps, placement):
   ([
      *_REPERTOIRE, "--learner=td3", "--emitter=pbt:4,dcrl:4",
      "--num_critic_steps=4", "--num_policy_steps=3", "--adding=adaptive",
+     "--replay_capacity=400",
    ], [[(1,)], [(4,)]]),
   ([*_REPERTOIRE, "--learner=td3", "--emitter=pbt:4,cma:8"], [[(1,)], [(4,)]]),
   ([*_ME_PBT, "--tessellation=none", "--num_cells=16"],
