@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding
 
 from qdrl_haiku import controllers
 from qdrl_haiku.cpu import switch
@@ -119,4 +119,6 @@ def move_into_spare_slots(mesh: Mesh | None, members: Tree, size: int) -> Tree:
     sources = jnp.minimum(jnp.arange(slots), size - 1)
     return inherit_by_moving(mesh, members, sources, in_place=True)[0]
 
-  return jax.jit(fill, donate_argnums=0)(members)
+  # Left to itself, jax would replicate empty arrays.
+  where = None if mesh is None else NamedSharding(mesh, sharding.SHARED)
+  return jax.jit(fill, donate_argnums=0, out_shardings=where)(members)

@@ -60,30 +60,29 @@ class Randomized:
       name: range_.sample(key)
       for (name, range_), key in zip(self._drawn.items(), keys, strict=True)}
     state = self._with_values(values).reset(reset_key)
-    drawn = {"values": values, "key": noise_key}
-    # An empty array would be placed on devices otherwise than its program asks.
-    if self._longest:
-      drawn["past_actions"] = jnp.zeros((self._longest, self.env.action_size))
-    return self._sensed(state, drawn)
+    past = jnp.zeros((self._longest, self.env.action_size))
+    return self._sensed(
+      state, {"values": values, "key": noise_key, "past_actions": past})
 
   def step(self, state: State, action: Array) -> State:
     """Advances by one step with action [A]."""
     info = dict(state.info)
     drawn = info.pop(_KEY)
-    values = drawn["values"]
-    after = {"values": values, "key": jax.random.fold_in(drawn["key"], 2)}
+    values, past = drawn["values"], drawn["past_actions"]
     if "action_noise" in values:
       key = jax.random.fold_in(drawn["key"], 1)
       noise = values["action_noise"] * jax.random.normal(key, action.shape)
       action = jnp.clip(action + noise, -1.0, 1.0)
     if self._longest:
-      past = jnp.concatenate([action[None], drawn["past_actions"]])
+      past = jnp.concatenate([action[None], past])
       delay = jnp.round(values["action_delay"]).astype(jnp.int32)
-      action, after["past_actions"] = past[delay], past[:-1]
+      action, past = past[delay], past[:-1]
     obs = drawn.get("observation", state.obs)
     state = state.replace(obs=obs, info=info)
     state = self._with_values(values).step(state, action)
-    return self._sensed(state, after)
+    key = jax.random.fold_in(drawn["key"], 2)
+    return self._sensed(
+      state, {"values": values, "key": key, "past_actions": past})
 
   def _sensed(self, state: State, drawn: dict[str, Tree]) -> State:
     """Returns a state as it's observed, with what was drawn."""

@@ -77,3 +77,12 @@ def test_members_move_as_parents_say_bit_for_bit(has_mesh):
     lambda i: moving.move_member_to_all(mesh, members, i, 5))(2)
   assert turn == 6
   common.assert_bits_equal(fetched, common.member(members, 2))
+
+
+def test_members_stay_sharded_when_spare_slots_are_filled():
+  """Programs that were compiled for them refuse all others."""
+  mesh = distributed.population_mesh(4, jax.devices()[:1])
+  members = {"x": jnp.arange(4), "empty": jnp.zeros((4, 0))}
+  filled = moving.move_into_spare_slots(mesh, members, 3)
+  assert filled["x"].tolist() == [0, 1, 2, 2]
+  assert {x.sharding.spec for x in filled.values()} == {sharding.SHARED}

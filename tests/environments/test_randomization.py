@@ -59,12 +59,6 @@ def test_noise_on_observations_is_no_part_of_the_state():
   assert abs(float(jnp.std(state.obs)) - 0.5) < 0.03
 
 
-def test_without_a_delay_no_array_is_empty():
-  """Several devices place empty arrays otherwise than programs ask for."""
-  state = _env("observation_noise:fixed:0.5").reset(jax.random.key(0))
-  assert all(x.size for x in jax.tree.leaves(state))
-
-
 def test_noise_on_actions_differs_by_step_and_stays_within_their_range():
   env = _env("action_noise:fixed:0.3", length=3)
   state = env.reset(jax.random.split(jax.random.key(0), 2000))
