@@ -23,8 +23,9 @@ class SkillEnvironment:
 
   The skill is appended to the observation; `info["skill"]` [..., K] is that of
   `obs`, for the next action. With `keeps_returns`, `info["skill_return"]` [...]
-  is the return of the skill's latest episode in the instance, or
-  `skills.NO_RETURN`.
+  is the return of the skill's latest whole episode in the instance, or
+  `skills.NO_RETURN`. An episode is no whole one where a step wasn't finite, nor
+  is an instance's first one, in whose middle training may begin.
 
   Attributes are those of `env`, the environment without skills; only
   `observation_size` differs, and is O + K.
@@ -73,7 +74,8 @@ class SkillEnvironment:
     if not self.keeps_returns:
       return state
     nothing = jnp.full(skill.shape, skills.NO_RETURN)
-    so_far = jnp.zeros_like(state.reward)
+    # Rewards are lost in its rounding.
+    so_far = jnp.full_like(state.reward, skills.NO_RETURN)
     return _with_returns(state, nothing, so_far)
 
   def step(
@@ -94,8 +96,12 @@ class SkillEnvironment:
     if not self.keeps_returns:
       return state
     so_far = before["return_so_far"] + state.reward
+    seen = jnp.append(
+      state.info["next_observation"], so_far[..., None], axis=-1)
+    is_finite = jnp.all(jnp.isfinite(seen), axis=-1, keepdims=True)
     of_skills = jnp.where(
-      ended & (skill > 0), so_far[..., None], before["skill_returns"])
+      ended & is_finite & (skill > 0), so_far[..., None],
+      before["skill_returns"])
     return _with_returns(state, of_skills, jnp.where(ended[..., 0], 0, so_far))
 
   def advance(self, state: State, action: Array) -> State:

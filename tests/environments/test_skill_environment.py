@@ -162,8 +162,9 @@ def test_returns_of_skills_are_those_of_their_latest_whole_episodes(num_envs):
     environments.Environment(toy.Walk(100.0), episode_length=4),
     skills.categorical(3), keeps_returns=True)
   state = jax.jit(env.reset)(jax.random.split(jax.random.key(0), num_envs))
-  latest, so_far = {}, np.zeros(num_envs)
-  for t in range(17):
+  # In the middle of the first episode training may begin.
+  latest, so_far = {}, np.full(num_envs, skills.NO_RETURN)
+  for t in range(21):
     skill = np.argmax(np.asarray(state.info["skill"]), axis=-1)
     for i in range(num_envs):
       expected = latest.get((i, skill[i]), skills.NO_RETURN)
@@ -179,6 +180,23 @@ def test_returns_of_skills_are_those_of_their_latest_whole_episodes(num_envs):
     for i in np.flatnonzero(state.done):
       latest[i, skill[i]], so_far[i] = so_far[i], 0.0
   assert len(latest) == 3
+
+
+def test_an_episode_that_is_not_finite_is_no_whole_one():
+  env = environments.SkillEnvironment(
+    environments.Environment(toy.Walk(100.0), episode_length=4),
+    skills.categorical(2), keeps_returns=True)
+  state = env.reset(_keys(2))
+  for _ in range(8):
+    state = env.step(state, jnp.full((2, 1), 0.1))
+  known = state.info["skill_return"]
+  state = env.step(state, jnp.array([[jnp.nan], [0.1]]))
+  assert state.done.tolist() == [1.0, 0.0]
+  np.testing.assert_array_equal(state.info["skill_return"], known)
+  for _ in range(4):
+    state = env.step(state, jnp.full((2, 1), 0.2))
+  assert np.all(np.abs(state.info["skill_return"]) < 10)
+  assert np.all(state.info["skill_return"] != known)
 
 
 def test_skills_may_be_chosen_anew_in_each_state():
