@@ -97,8 +97,8 @@ def sphere(size: int) -> SkillPrior:
   """
   if size not in (2, 3):
     raise ValueError(
-      f"size must be 2 or 3 on the unit sphere, got {size}; take"
-      " skills.normal for another size.")
+      f"size must be 2 or 3 on the unit sphere, got {size}; take the prior "
+      "normal (skill_prior=normal, skills.normal) for another size.")
 
   def sample(key: Key) -> Array:
     vector = jax.random.normal(key, (size,), jnp.float32)

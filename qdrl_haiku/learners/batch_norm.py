@@ -11,7 +11,10 @@ from qdrl_haiku.learners.check import check_learner_update
 from qdrl_haiku.learners.config import DelayedSoftAgentConfig
 
 AtomsFn = Callable[
-  [statistics.RewardStatistics, types.Hyperparams, types.Array], types.Array]
+  [
+    statistics.RewardStatistics, types.Array, types.Hyperparams, types.Array,
+  ],
+  types.Array]
 # Parameters, target parameters or None, running averages, optimiser state.
 _Critics = tuple[types.Params, types.Params | None, types.State, types.State]
 
@@ -30,9 +33,10 @@ def batch_norm_learner(
     made: the networks.
     kind: of learner; if there are atoms, its states have `target_critic_params`
       and `reward_statistics`.
-    atoms_fn: (statistics of rewards, hyperparameters, temperature) -> atoms
-      [K], if the critics' outputs are logits and there are target critics; None
-      if the outputs are values and the critics serve as their own targets.
+    atoms_fn: (statistics of rewards, discount of a transition whose episode
+      goes on, hyperparameters, temperature) -> atoms [K], if the critics'
+      outputs are logits and there are target critics; None if the outputs are
+      values and the critics serve as their own targets.
   """
   policy, critic = made
   soft = soft_policy.soft_policy(
@@ -61,7 +65,11 @@ def batch_norm_learner(
     if atoms_fn is not None:
       rewards = statistics.update_reward_statistics(
         state.reward_statistics, transitions.reward)
-      atoms = atoms_fn(rewards, hyperparams, temperature)
+      # Of n steps it is the discount's n-th power.
+      goes_on = transitions.discount > 0
+      discount = hyperparams["discount"] * jnp.where(
+        jnp.any(goes_on), jnp.mean(transitions.discount, where=goes_on), 1.0)
+      atoms = atoms_fn(rewards, discount, hyperparams, temperature)
     # The policy stands still during a round, so one pass serves all batches.
     next_action, next_log_prob = soft.at(
       state.policy_params, next_observation).sample_and_log_prob(seed=next_key)

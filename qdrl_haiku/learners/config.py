@@ -28,11 +28,12 @@ class AgentConfig(Settings):
 
   def __post_init__(self) -> None:
     super().__post_init__()
-    sizes = self.network.policy_hidden_layer_sizes
-    if self.policy_network is not None and sizes is not None:
-      raise ValueError(
-        f"policy_hidden_layer_sizes={sizes} has no effect: "
-        f"policy_network={self.policy_network} is the policy; leave it out.")
+    for name in ("policy_hidden_layer_sizes", "policy_final_init"):
+      value = getattr(self.network, name)
+      if self.policy_network is not None and value is not None:
+        raise ValueError(
+          f"{name}={value} has no effect: policy_network="
+          f"{self.policy_network} is the policy; leave it out.")
 
   def own_networks(
     self, given: OwnNetworks | None, num_outputs: int
@@ -70,7 +71,7 @@ class SoftAgentConfig(AgentConfig):
 
 
 def policy_delay_setting() -> int:
-  """Declares how many critic steps a policy step is delayed by."""
+  """Declares how many critic steps there are to one policy step."""
   return setting(
     2,
     "Critic steps per policy step of td3, crossq and xqc; 1 moves the policy "

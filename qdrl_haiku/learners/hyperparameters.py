@@ -71,7 +71,8 @@ COMMON: dict[str, Hyperparameter] = {
     high=1.0, search="one_minus_log_uniform:0.992:0.997"),
   "tau": Hyperparameter(
     0.01,
-    "share by which target networks move to the online ones after each step",
+    "share by which target networks move to the online ones after each critic "
+    "step, of td3 after each round of --policy_delay steps",
     high=1.0, excludes_low=True),
   "policy_learning_rate": Hyperparameter(
     3e-4, "Adam's learning rate for the policy", search="log_uniform:2e-4:5e-4"
@@ -90,7 +91,9 @@ COMMON: dict[str, Hyperparameter] = {
     1.0, "factor that rewards are multiplied by", search="log_uniform:0.6:1.6",
     excludes_low=True),
   "weight_decay": Hyperparameter(
-    0.01, "weight decay of residual networks, in units of the learning rate")}
+    0.01,
+    "weight decay, in units of the learning rate, of all networks of an agent "
+    "whose policy or critics are residual")}
 """Hyperparameters that several learners share, by name."""
 
 

@@ -69,7 +69,8 @@ def sac(
   policy is evaluated twice: on the next observations for the target, and on
   the observations for policy and temperature together.
 
-  Its hyperparameters are those of `HYPERPARAMETERS`.
+  Its hyperparameters are those of `HYPERPARAMETERS`; `weight_decay` only with
+  residual blocks, and those of the temperature only if it is learned.
 
   Args:
     observation_size: O, >= 1.

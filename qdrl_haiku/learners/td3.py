@@ -87,7 +87,8 @@ def td3(
   fixed in the program: under `vmap` a conditional policy step would be
   computed, and thrown away, at each critic step.
 
-  Its hyperparameters are those of `HYPERPARAMETERS`.
+  Its hyperparameters are those of `HYPERPARAMETERS`; `weight_decay` only with
+  residual blocks.
 
   Args:
     observation_size: see `sac`, likewise the others.
@@ -234,9 +235,10 @@ def td3(
     of_one = td3(
       observation_size + context_size, action_size,
       dataclasses.replace(config, own_critics=True))
+    first, last = config.network.privileged or (0, 0)
     return sharing.shared_critic(
       of_one, observation_size, policy_step, optimizer,
-      own_critics=config.own_critics)
+      num_privileged=last - first, own_critics=config.own_critics)
 
   return base.Learner(
     init=init, update=update, act=act, act_greedy=act_greedy,

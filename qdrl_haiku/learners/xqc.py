@@ -75,7 +75,8 @@ def xqc(
 
   It learns as `crossq` does, but the targets are target critics' values. Both
   batches go through these together too, and they move after each critic step.
-  The critics' outputs are logits of atoms, whose range exceeds all returns.
+  The critics' outputs are logits of atoms, whose range is made to hold all
+  returns, by the rewards so far; values beyond it are clipped.
 
   Its hyperparameters are those of `HYPERPARAMETERS`, all else is as in `sac`.
 
@@ -92,22 +93,23 @@ def xqc(
   made = networks_lib.make_xqc_networks(
     observation_size, action_size, config.network, own,
     num_atoms=config.num_atoms)
-  kind = soft_policy.Kind(
-    XQCState, XQCGenotype, HYPERPARAMETERS,
-    constrain_critics=networks_lib.with_unit_norm)
+  kind = soft_policy.Kind(XQCState, XQCGenotype, HYPERPARAMETERS)
+  # Those of a user's own are what the user makes them.
   if own.policy is None:
     kind = kind._replace(constrain_policy=networks_lib.with_unit_norm)
+  if own.critic is None:
+    kind = kind._replace(constrain_critics=networks_lib.with_unit_norm)
 
   def atoms(
-    rewards: statistics.RewardStatistics, hyperparams: types.Hyperparams,
-    temperature: types.Array,
+    rewards: statistics.RewardStatistics, discount: types.Array,
+    hyperparams: types.Hyperparams, temperature: types.Array,
   ) -> types.Array:
-    """Returns the values [K] of the atoms, whose range exceeds all returns."""
+    """Returns the values [K] of the atoms."""
     # The largest soft reward of a step, with A for the policy's entropy.
     largest = (
       hyperparams["reward_scaling"] * rewards.largest
       + temperature * action_size)
-    horizon = 1 / jnp.maximum(1 - hyperparams["discount"], 1 / _LONGEST)
+    horizon = 1 / jnp.maximum(1 - discount, 1 / _LONGEST)
     return _MARGIN * horizon * largest * jnp.linspace(-1, 1, config.num_atoms)
 
   return batch_norm.batch_norm_learner(

@@ -1,4 +1,4 @@
-"""The losses of PPO, and the advantages that it learns from, by one example.
+"""PPO's losses of one example, and the advantages of an environment's steps.
 
 Schulman et al., "Proximal policy optimization algorithms", 2017,
 https://arxiv.org/abs/1707.06347. Every number may be traced.

@@ -12,7 +12,12 @@ from qdrl_haiku.checks import check_count
 from qdrl_haiku.cpu import fusion
 from qdrl_haiku.networks import base, batch_norm
 from qdrl_haiku.networks.actor_critic import policy_final_init
-from qdrl_haiku.networks.config import ACTIVATIONS, NUM_CRITICS, NetworkConfig
+from qdrl_haiku.networks.config import (
+  ACTIVATIONS,
+  NUM_CRITICS,
+  NetworkConfig,
+  ResidualNetworkConfig,
+)
 from qdrl_haiku.networks.own import (
   BATCH,
   OwnNetwork,
@@ -182,6 +187,10 @@ def _networks(
   """Returns a policy and twin critics of layers."""
   check_count("observation_size", observation_size, 1)
   check_count("action_size", action_size, 1)
+  if isinstance(config, ResidualNetworkConfig):
+    raise ValueError(
+      "network is a ResidualNetworkConfig, whose settings have no effect on "
+      "crossq and xqc; give a NetworkConfig.")
   own = own or OwnNetworks()
   unit = batch_norm.with_unit_norm if has_unit_norm else lambda params: params
 
@@ -192,7 +201,11 @@ def _networks(
 
     return call
 
-  def begun(network: base.StatefulNetwork) -> base.StatefulNetwork:
+  def with_unit_norm_first(
+    network: base.StatefulNetwork,
+  ) -> base.StatefulNetwork:
+    """Makes the first parameters those that `unit` returns."""
+
     def init(key: types.Key) -> tuple[types.Params, types.State]:
       params, state = network.init(key)
       return unit(params), state
@@ -210,7 +223,7 @@ def _networks(
         policy_final_init(config, "fan_in")))
     made = base.stateful_network(
       lambda inputs, is_training: act(inputs, is_training, slice(None)), size)
-    return base.with_network_variables(begun(made))
+    return base.with_network_variables(with_unit_norm_first(made))
 
   policy = base.without_privileged(
     make_policy, observation_size, config.privileged)
@@ -219,8 +232,8 @@ def _networks(
       own.critic, observation_size, action_size, num_outputs)
   else:
     value = scoped("critic", layers(config.critic_sizes, num_outputs, None))
-    critic = _twins(value, observation_size + action_size)
-  return BatchNormNetworks(policy, begun(critic))
+    critic = with_unit_norm_first(_twins(value, observation_size + action_size))
+  return BatchNormNetworks(policy, critic)
 
 
 def _own_critics(

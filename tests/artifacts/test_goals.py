@@ -41,6 +41,17 @@ def test_metra_walks_along_its_representation_to_each_goal(seen):
   assert np.all(distances < 0.11)
 
 
+def test_metras_skills_towards_goals_are_directions_of_any_prior():
+  objective = learners.metra_objective(
+    2, skills.normal(2), 2, learners.METRAConfig(()))
+  _, state = _agent(objective)
+  goal = jnp.array([30, -40])
+  env = artifacts.goal_environment(_MAZE, objective, state, goal)
+  state = env.reset(jax.random.split(jax.random.key(0), 3))
+  np.testing.assert_allclose(
+    state.obs[:, 2:], np.tile([0.6, -0.8], (3, 1)), atol=0.02)
+
+
 def test_diayn_takes_the_skill_that_its_discriminator_tells_at_the_goal():
   config = learners.DIAYNConfig(())
   objective = learners.diayn_objective(2, _CIRCLE, 2, config)

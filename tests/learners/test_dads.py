@@ -121,5 +121,5 @@ def test_a_batch_of_one_continuous_skill_is_refused():
   prior = _PRIORS["sphere"]
   learner = _learner(prior)
   batch = jax.tree.map(lambda x: x[:, :1], _batches(prior=prior))
-  with pytest.raises(ValueError, match="a batch has one; take batch_size"):
+  with pytest.raises(ValueError, match="there is one; take batch_size"):
     _update(learner, _agent(learner), batch)

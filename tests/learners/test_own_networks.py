@@ -137,9 +137,24 @@ def test_a_setting_names_a_policy_network():
   assert states[0].policy_params == states[1].policy_params
   # Such code may have read anything: its programs are traced at each start.
   assert cache_key._names_code({"policy_network": config.policy_network})
-  sized = networks.ResidualNetworkConfig(policy_hidden_layer_sizes=(8,))
-  with pytest.raises(ValueError, match="has no effect: policy_network=a:b is"):
-    learners.SACConfig(sized, policy_network="a:b")
+  for setting in (
+      {"policy_hidden_layer_sizes": (8,)}, {"policy_final_init": "small"}):
+    shaped = networks.ResidualNetworkConfig(**setting)
+    with pytest.raises(ValueError, match="no effect: policy_network=a:b is"):
+      learners.SACConfig(shaped, policy_network="a:b")
+
+
+def test_weights_of_a_users_own_critic_keep_their_norm():
+  """XQC holds those of its own networks to 1."""
+  own = networks.OwnNetworks(
+    critic=lambda observation, action: hk.Linear(
+      51, w_init=hk.initializers.Constant(2.0))(observation))
+  learner = learners.xqc(_O, _A, networks=own)
+  state = learner.init(jax.random.key(0))
+  after, _ = learner.update(
+    state, learner.hyperparams, common.batches(learner), jax.random.key(1))
+  for params in (state.critic_params, after.critic_params):
+    np.testing.assert_allclose(params["linear"]["w"], 2.0, atol=0.1)
 
 
 def test_a_network_that_numpy_can_not_act_by_is_not_exported(tmp_path):

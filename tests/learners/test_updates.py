@@ -91,14 +91,19 @@ def test_acting_is_normal_noise_around_what_the_policy_means(name):
   assert abs(np.corrcoef(finite.T)[0, 1]) < 0.1
 
 
-def test_xqcs_atoms_hold_all_returns_up_to_a_horizon_of_1000_steps():
+@pytest.mark.parametrize(("discount", "seen", "horizon"), [
+  (1.0, 1.0, 1000), (0.9, 1.0, 10), (0.9, 0.9**4, 1 / (1 - 0.9**5))])
+def test_xqcs_atoms_hold_all_returns_up_to_a_horizon(discount, seen, horizon):
+  """Rewards of five steps are followed by a discount's fifth power."""
   learner = common.learner("xqc")
   # Of next to no entropy.
   state = common.agent(learner)._replace(log_temperature=jnp.float32(-40.0))
   batches = common.batches(learner)
+  batches = batches._replace(
+    discount=seen * (batches.discount > 0).astype(jnp.float32))
   _, metrics = learner.update(
-    state, common.hyperparams(learner, discount=1.0), batches,
+    state, common.hyperparams(learner, discount=discount), batches,
     jax.random.key(0))
   largest = np.abs(batches.reward).max(axis=1).mean()
   assert metrics["largest_value"] == pytest.approx(
-    1.25 * largest * 1000, rel=1e-3)
+    1.25 * largest * horizon, rel=1e-3)

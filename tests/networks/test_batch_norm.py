@@ -168,6 +168,11 @@ def test_xqcs_policy_has_no_small_weights():
     networks.make_xqc_networks(3, 2, shape, num_atoms=7)
 
 
+def test_settings_of_residual_networks_are_refused():
+  with pytest.raises(ValueError, match="whose settings have no effect"):
+    networks.make_crossq_networks(3, 2, networks.ResidualNetworkConfig())
+
+
 @_EACH
 def test_a_policy_without_batch_normalisation_acts_as_with_it(name):
   policy = _MADE[name].policy

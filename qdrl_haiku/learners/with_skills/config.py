@@ -87,6 +87,7 @@ class DADSAgentConfig(SkillAgentConfig):
 class SMERLAgentConfig(SkillAgentConfig):
   """Composes SMERL of a base learner, skills and a discriminator."""
 
+  fitness: str = "episode_return"
   objective: SMERLConfig = SMERLConfig()
 
 
@@ -94,7 +95,7 @@ KINDS: dict[str, Settings] = BASES | {
   "diayn": DIAYNAgentConfig(),
   "dads": DADSAgentConfig(),
   "metra": METRAAgentConfig(),
-  "smerl": SMERLAgentConfig(fitness="episode_return")}
+  "smerl": SMERLAgentConfig()}
 """The configurations of all learners, by name."""
 
 

@@ -142,7 +142,12 @@ def dads_objective(
       return jnp.broadcast_to(
         every.reshape(-1, *[1] * (skill.ndim - 1), prior.size), shape)
     # Skills of other steps are drawn from the prior too.
-    number = max(1, min(config.num_other_skills, skill.shape[0] - 1))
+    number = min(config.num_other_skills, len(skill) - 1)
+    if not number:
+      raise ValueError(
+        "dads compares a continuous skill with those of other steps, and there "
+        "is one; take batch_size (of ppo num_envs) and num_eval_episodes of 2 "
+        "or more.")
     return jnp.stack([jnp.roll(skill, i + 1, axis=0) for i in range(number)])
 
   def other_log_probs(state: DADSState, steps: SkillSteps) -> types.Array:
@@ -157,10 +162,6 @@ def dads_objective(
   def learn(
     state: DADSState, hyperparams: types.Hyperparams, steps: SkillSteps
   ) -> tuple[DADSState, types.Array, types.Metrics]:
-    if prior.num_skills is None and len(steps.skill) < 2:
-      raise ValueError(
-        "dads compares a continuous skill with those of other steps, and a "
-        "batch has one; take batch_size, or of ppo num_envs, of 2 or more.")
     state = state._replace(difference_statistics=statistics.update_statistics(
       state.difference_statistics, difference(state, steps)))
 

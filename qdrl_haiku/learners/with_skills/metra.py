@@ -86,8 +86,8 @@ def metra_objective(
 
   Args:
     observation_size: O, without the skill.
-    prior: what skills are drawn from: directions (`skills.sphere`), or discrete
-      ones.
+    prior: what skills are drawn from: directions (`skills.sphere`), numbers
+      (`skills.normal`), or discrete ones.
     descriptor_size: D, or None where the environment has no descriptor.
     config: what shapes the representation and the computation.
 
@@ -184,7 +184,9 @@ def metra_objective(
     there = skill_input(seen, state, goal, goal)
     phi, goal_phi = (
       network.apply(state.representation_params, x) for x in (here, there))
-    return prior.mode(goal_phi - phi)
+    towards = goal_phi - phi
+    is_discrete = prior.num_skills is not None
+    return prior.mode(towards) if is_discrete else skills.direction(towards)
 
   return SkillObjective(
     "metra", prior, HYPERPARAMETERS, METRAState, METRAGenotype, init, begin,
