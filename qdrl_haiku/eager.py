@@ -18,7 +18,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Tree])
 
 
 class _Static:
-  """An argument that isn't traced: equal to itself, or to the same number."""
+  """An argument that isn't traced: equal to itself, or to the same value."""
 
   def __init__(self, value: object) -> None:
     # Holding it, so that no other object gets its id.

@@ -213,6 +213,8 @@ class Choice:
     if len(self.values) < 2:
       raise ValueError(
         f"{self} leaves no choice; give two values or more, or use Fixed.")
+    if len(np.unique(self._float32())) < len(self.values):
+      raise ValueError(f"{self} has a value twice; give each once.")
 
   def _float32(self) -> np.ndarray:
     """Returns the values as an array."""

@@ -95,7 +95,7 @@ def hlo_num_bytes(shape: str) -> int:
 def hlo_moved_bytes(module: Module, computation: str, name: str) -> int:
   """Counts the bytes that an instruction reads and writes.
 
-  A kernel that updates a part of an array in place, or gathers from it, moves
+  A fusion that updates a part of an array in place, or gathers from it, moves
   that part alone.
   """
   instructions = module.computations[computation]

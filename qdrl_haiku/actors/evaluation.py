@@ -45,7 +45,7 @@ def evaluate(
 ) -> Evaluation:
   """Runs greedy episodes of every agent, all of them in one flat batch.
 
-  Each environment runs one episode, until the last of them has ended. The
+  Each environment runs one episode; steps end when all of them have ended. The
   agents stay as they are, running statistics included.
 
   Args:

@@ -64,7 +64,7 @@ def rewrite_for_batching(
 
 
 def _place_of_mark(jaxpr: ClosedJaxpr) -> int | None:
-  """Returns which result bears the call's mark; None where no kernel can be."""
+  """Returns the index of a numeric result; None if it can't be one kernel."""
   if not _is_code(jaxpr.jaxpr):
     return None
   computed = {id(x) for eqn in jaxpr.jaxpr.eqns for x in eqn.outvars}

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import io_callback
 
-from qdrl_haiku import checks, names
+from qdrl_haiku import checks, names, prng
 from qdrl_haiku.environments.environment import (
   MAX_EPISODE_LENGTH,
   environments_as_batch,
@@ -92,6 +92,7 @@ class GymnasiumEnvironment:
 
   def reset(self, key: Key) -> State:
     """Starts one episode per key [...], and ends all that there were."""
+    key = prng.typed_key(key)
     return environments_as_batch(self._reset, key.shape, key)
 
   def step(
@@ -177,12 +178,14 @@ class GymnasiumEnvironment:
     taken, actions = state.info["taken"], state.info["actions"]
     actions = jax.vmap(lambda x, i, row: x.at[i].set(row))(
       actions, taken, action)
+    observation = jax.ShapeDtypeStruct(
+      (key.shape[0], self.observation_size), jnp.float32)
     ticket, next_observation, obs, reward, terminated, ended = io_callback(
       self._step_on_host,
       (
         jax.typeof(state.pipeline_state),
-        jax.typeof(state.obs),
-        jax.typeof(state.obs),
+        # The state's own may have a skill besides.
+        observation, observation,
         jax.typeof(state.reward),
         jax.ShapeDtypeStruct(key.shape, jnp.bool_),
         jax.ShapeDtypeStruct(key.shape, jnp.bool_)),

@@ -109,6 +109,10 @@ def create_playground_environment(
       "downloads its robots from github.com; try again where that can be "
       "reached, or give a copy of mujoco_menagerie as playground_assets."
     ) from error
+  except KeyError as error:
+    raise ValueError(
+      f"env_name='playground:{name}' can't take all of {overrides}: its "
+      f"configuration has no {error}; leave that out.") from error
   except ValueError as error:
     if assets is None:
       raise

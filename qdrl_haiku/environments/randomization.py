@@ -134,8 +134,17 @@ def randomized(
   """
   if not specifications:
     return env
-  return Randomized(
-    env, dict(parse_range(text, "randomize") for text in specifications))
+  drawn = [parse_range(text, "randomize") for text in specifications]
+  names_of_all = [name for name, _ in drawn]
+  for name in names_of_all:
+    if names_of_all.count(name) > 1:
+      raise ValueError(f"randomize has {name} twice; give one range of it.")
+  for name, range_ in drawn:
+    if name.partition("/")[0] == "mass" and _bounds(range_)[0] <= 0:
+      raise ValueError(
+        f"randomize={name!r} reaches down to {_bounds(range_)[0]:g}; give "
+        "factors above 0.")
+  return Randomized(env, dict(drawn))
 
 
 def drawn_values(state: State) -> dict[str, Array]:
@@ -163,15 +172,21 @@ def is_factor(name: str) -> bool:
 
 def _largest(delay: Range) -> int:
   """Returns the longest delay that may be drawn, in steps."""
+  low, high = _bounds(delay)
+  if low < 0 or high > 100:
+    raise ValueError(
+      f"randomize='action_delay' reaches from {low:g} to {high:g} steps; give "
+      "delays from 0 to 100.")
+  return round(high)
+
+
+def _bounds(drawn: Range) -> tuple[float, float]:
+  """Returns the least and the largest value that may be drawn."""
   ends = [
     float(x)
     for name in ("low", "high", "value", "values")
-    for x in np.atleast_1d(getattr(delay, name, ()))]
-  if min(ends) < 0 or max(ends) > 100:
-    raise ValueError(
-      f"randomize='action_delay' reaches from {min(ends):g} to {max(ends):g} "
-      "steps; give delays from 0 to 100.")
-  return round(max(ends))
+    for x in np.atleast_1d(getattr(drawn, name, ()))]
+  return min(ends), max(ends)
 
 
 def _scales(

@@ -141,8 +141,8 @@ def create(
       _check_backend(env_name, backend, ())
       if randomize:
         raise ValueError(
-          f"randomize={randomize[0]!r} has no effect on {package}'s "
-          "environments, whose physics isn't brax's; leave it out.")
+          f"randomize={randomize[0]!r} isn't there for {package}'s "
+          "environments; leave it out.")
       return _PACKAGES[package](name, episode_length=episode_length, **kwargs)
     entry, is_users = _find(env_name)
   _check_backend(env_name, backend, entry.backends)

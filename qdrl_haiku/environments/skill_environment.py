@@ -133,7 +133,8 @@ class SkillEnvironment:
     """Returns the skills of the next episodes, [..., K]."""
     if self.sampling == "episode":
       return self._draw(state)
-    num_envs, num_skills = skill.shape[-2], self.prior.num_skills
+    num_envs = math.prod(skill.shape[:-1][-1:])
+    num_skills = self.prior.num_skills
     if num_skills is None or num_envs >= num_skills:
       return skill
     index = jnp.argmax(skill, axis=-1) + num_envs

@@ -1,4 +1,4 @@
-"""Checks of an environment of one instance, each message with its mend.
+"""Checks of an environment of one instance; messages say how to mend it.
 
 When an environment is wrapped, it is only traced, which costs no physics. A
 user's own is also run for a few steps, so that a NaN in it is reported by its

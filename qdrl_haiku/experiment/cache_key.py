@@ -22,6 +22,7 @@ from qdrl_haiku.storage.program_cache import ProgramCache
 # "package.module:function" or "gymnasium:id", as an emitter with a number, or a
 # robot's file.
 _CODE = re.compile(r"[^:,]+:[^\W\d][^:,]*(:\d+)?|.*\.(xml|urdf)")
+_RANGES = ("randomize", "search_space")  # "name:fixed:1" is no code.
 
 
 def make_env_by_cache_key(
@@ -73,8 +74,9 @@ def _open(settings: Values, rest: object) -> ProgramCache | None:
 def _names_code(settings: Values) -> bool:
   """Returns whether a setting names code that isn't ours."""
   texts: list[object] = []
-  for value in settings.values():
-    texts += value if isinstance(value, list) else [value]
+  for name, value in settings.items():
+    if name not in _RANGES:
+      texts += value if isinstance(value, list) else [value]
   return any(
     _CODE.fullmatch(part)
     for text in texts

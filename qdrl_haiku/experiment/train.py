@@ -74,7 +74,7 @@ def train(
   flags = program.settings().items()
   may_change = [name for name, flag in flags if flag.declared.may_change]
   if hosts.is_first_host() and not config.run.dry_run:
-    note = getattr(getattr(made.setup.env, "unwrapped", None), "note", None)
+    note = getattr(_one_instance(made.setup), "note", None)
     for line in (note, f"writing to {config.run.logdir}"):
       if line is not None:
         print(line, flush=True)
@@ -138,11 +138,16 @@ def _check_activation(config: Config) -> None:
       f"{ours}; give that.")
 
 
+def _one_instance(setup: training.Setup) -> object:
+  """Returns the environment of one instance, without skills, or None."""
+  env = getattr(setup.env, "env", setup.env)
+  return getattr(env, "unwrapped", None)
+
+
 def _in_effect(setup: training.Setup) -> dict[str, object]:
   """Returns the values of what settings leave open, as JSON has them."""
   hyperparams = trees.tree_leaves_by_name(setup.learner.hyperparams)
-  env = getattr(setup.env, "env", setup.env)  # Without skills.
-  backend = getattr(getattr(env, "unwrapped", None), "backend", None)
+  backend = getattr(_one_instance(setup), "backend", None)
   return {
     "backend": backend if isinstance(backend, str) else None,
     "episode_length": setup.env.episode_length, "fitness": setup.config.fitness,

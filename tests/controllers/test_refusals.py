@@ -54,6 +54,7 @@ _MF = controllers.MFPBTConfig
   (lambda: controllers.LogUniform(0.0, 1.0), "low=0.0 has no logarithm"),
   (lambda: controllers.OneMinusLogUniform(0.9, 1 - 1e-9), "as float32"),
   (lambda: controllers.Choice((1.0,)), "leaves no choice"),
+  (lambda: controllers.Choice((1.0, 2.0, 1.0)), "has a value twice"),
   (lambda: controllers.explore(_pbt(), {"tau": 0.1}),
    r"\['tau'\]=0.1 is not a range.*Fixed"),
   (lambda: controllers.pb2(

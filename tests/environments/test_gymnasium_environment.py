@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from qdrl_haiku import environments
+from qdrl_haiku import environments, skills
 from qdrl_haiku.environments import gymnasium_environment
 from tests.training import common
 
@@ -216,6 +216,27 @@ def test_an_instance_that_breaks_is_truncated_and_reset():
   ):
     assert values.tolist() == [1, 1]
   assert np.isfinite(broken.obs).all() and np.isfinite(after.obs).all()
+
+
+def test_instances_may_have_skills():
+  env = environments.SkillEnvironment(
+    _counter(last=2), skills.categorical(3), "episode")
+  state = env.reset(jax.random.key(0)[None])
+  for step in range(1, 4):
+    skill = state.info["skill"]
+    state = env.step(state, jnp.zeros((1, 2)))
+    np.testing.assert_array_equal(
+      state.info["next_observation"][:, 2:], skill)
+    np.testing.assert_array_equal(state.obs[:, 2:], state.info["skill"])
+    assert state.done.tolist() == [step == 2]
+  np.testing.assert_array_equal(
+    env.advance(state, jnp.zeros((1, 2))).obs[:, 2:], state.info["skill"])
+
+
+def test_a_legacy_key_serves_too():
+  state = _counter().reset(jax.random.PRNGKey(0))
+  typed = _counter().reset(jax.random.key(0))
+  np.testing.assert_array_equal(state.obs, typed.obs)
 
 
 def test_only_the_last_state_can_be_stepped():

@@ -56,6 +56,8 @@ def _load(name, config, config_overrides):
   if name == "FarAway":
     raise OSError("no route to host")
   assert config_overrides.pop("impl") == "jax"
+  if "scael" in config_overrides:
+    raise KeyError("scael")
   assert not config_overrides or config_overrides == {"reward.scale": 2}
   return _Hill()
 
@@ -103,6 +105,7 @@ def test_episodes_are_as_of_any_environment(stand_in, is_instance, monkeypatch):
 @pytest.mark.parametrize(("name", "kwargs", "message"), [
   ("Hil", {}, "env_name='playground:Hil' is unknown; did you mean 'Hill'"),
   ("Hill", {"backend": "spring"}, "backend='spring' .*'playground:Hill'; l"),
+  ("Hill", {"scael": 2}, "'playground:Hill' can't .* no 'scael'; leave that"),
   ("FarAway", {}, "FarAway' can't be loaded .no route to host.*github.com")])
 def test_nonsense_is_refused_in_one_line(stand_in, name, kwargs, message):
   with pytest.raises(ValueError, match=message) as error:

@@ -138,6 +138,7 @@ def test_a_factor_is_as_a_file_that_has_it(tmp_path, name, old, new):
     ("gravity/floor:uniform:1:2", "no part of gravity 'floor'"),
     ("action_delay:uniform:-1:2", "from -1 to 2 steps"),
     ("mass:uniform:2:1", "randomize='mass:uniform:2:1'"),
+    ("mass/forearm:uniform:0:1", "reaches down to 0; give factors above 0"),
   ],
 )
 def test_what_is_not_there_is_refused(specification, words):
@@ -145,6 +146,11 @@ def test_what_is_not_there_is_refused(specification, words):
   with pytest.raises(ValueError) as error:
     randomization.randomized(robot, [specification])
   assert words in str(error.value)
+
+
+def test_a_factor_given_twice_is_refused():
+  with pytest.raises(ValueError, match="randomize has action_noise twice"):
+    randomization.randomized(_env(), ["action_noise:fixed:0.1"] * 2)
 
 
 def test_physics_of_what_is_no_robot_is_refused():

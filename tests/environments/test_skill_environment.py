@@ -133,6 +133,12 @@ def test_episode_skills_do_not_say_where_episodes_start():
   assert stats.kstest(skill, "norm").pvalue > 1e-3
 
 
+def test_one_instance_has_all_skills_in_turn():
+  np.testing.assert_array_equal(
+    np.argmax(_episodes(_make("fixed"), 4), axis=-1),
+    np.arange(4) % _PRIOR.num_skills)
+
+
 def test_fixed_continuous_skills_keep_their_draw_whatever_the_axes():
   env = _make("fixed", _CIRCLE)
   episodes = _episodes(env, 3, 4)

@@ -137,6 +137,7 @@ def test_a_setting_names_a_policy_network():
   assert states[0].policy_params == states[1].policy_params
   # Such code may have read anything: its programs are traced at each start.
   assert cache_key._names_code({"policy_network": config.policy_network})
+  assert not cache_key._names_code({"search_space": ["tau:fixed:1"]})
   for setting in (
       {"policy_hidden_layer_sizes": (8,)}, {"policy_final_init": "small"}):
     shaped = networks.ResidualNetworkConfig(**setting)

@@ -30,6 +30,7 @@ class Robot:
 
   Attributes:
     model: the robot.
+    backend: the physics that simulates it.
     sys: brax's system, as in brax's environments.
     task: what the robot is to do.
     dt: how long an action lasts, in seconds.
@@ -40,6 +41,7 @@ class Robot:
   def __init__(self, model: RobotModel, task: Task) -> None:
     """Puts a robot and a task together; see `from_mjcf`."""
     self.model = model
+    self.backend = model.backend
     self.sys = model.sys
     self.task = task
     timestep = float(model.mj_model.opt.timestep)

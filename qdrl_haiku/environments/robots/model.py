@@ -107,6 +107,8 @@ def read_robot(path: str, backend: str | None = None) -> RobotModel:
     spec = mujoco.MjSpec.from_file(path)
     # brax knows no bodies without joints.
     spec.compiler.fusestatic = True
+    for i, body in enumerate(spec.bodies):
+      body.name = body.name or f"body_{i}"
     if path.endswith(".urdf"):
       _add_motors(spec)
     model = spec.compile()

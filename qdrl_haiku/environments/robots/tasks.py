@@ -44,20 +44,20 @@ class RobotState:
   def position(self, name: str) -> Array:
     """Returns where a body, a site or a geom is: [3], in metres."""
     link, offset = self._place(name)
-    return self._physics.x.pos[link] + _rotate(
-      offset, self._physics.x.rot[link])
+    x, _ = self._links
+    return x.pos[link] + _rotate(offset, x.rot[link])
 
   def rotation(self, name: str) -> Array:
     """Returns how a body is turned: a quaternion [4], w first."""
-    return self._physics.x.rot[self._place(name)[0]]
+    return self._links[0].rot[self._place(name)[0]]
 
   def velocity(self, name: str) -> Array:
     """Returns the velocity of a body's origin: [3], in metres per second."""
-    return self._physics.xd.vel[self._place(name)[0]]
+    return self._links[1].vel[self._place(name)[0]]
 
   def angular_velocity(self, name: str) -> Array:
     """Returns how fast a body turns: [3], in radians per second."""
-    return self._physics.xd.ang[self._place(name)[0]]
+    return self._links[1].ang[self._place(name)[0]]
 
   def upright(self, name: str) -> Array:
     """Returns the share of a body's own z axis that points up: [-1, 1]."""
@@ -94,6 +94,8 @@ class RobotState:
     else:
       others = np.array([self.model.element(["geom"], other)[1].id])
     found = self._contacts
+    if found is None:  # No two shapes can ever touch.
+      return jnp.array(False)
     a, b = jnp.asarray(found.geom1), jnp.asarray(found.geom2)
     is_pair = (a == first) & jnp.isin(b, others)
     is_pair |= (b == first) & jnp.isin(a, others)
@@ -106,8 +108,17 @@ class RobotState:
 
     return contact.get(self.model.sys, self._physics.x)
 
+  @functools.cached_property
+  def _links(self) -> tuple[Any, Any]:
+    """Where all links are and how they move, and last the world itself."""
+    from brax import base
+
+    return (
+      self._physics.x.concatenate(base.Transform.zero((1,))),
+      self._physics.xd.concatenate(base.Motion.zero((1,))))
+
   def _place(self, name: str) -> tuple[int, Array]:
-    """Returns the link that a part is of, and where in it: [3]."""
+    """Returns the link of a part, -1 of the world, and where in it it is."""
     kind, part = self.model.element(["body", "site", "geom"], name)
     if kind == "body":
       return int(part.id) - 1, jnp.zeros(3)

@@ -61,7 +61,8 @@ def moving():
       state.position("forearm"), state.position("tip"), state.position("lower"),
       state.rotation("forearm"), state.angular_velocity("forearm"),
       state.velocity("forearm"), state.upright("forearm"), state.joint("elbow"),
-      state.joint_velocity("elbow")]
+      state.joint_velocity("elbow"), state.position("target"),
+      state.velocity("world")]
     if state.model.backend == "mjx":
       return said, state.sensor("elbow_angle")
     with pytest.raises(ValueError, match="give backend=mjx"):
@@ -88,7 +89,7 @@ def test_tasks_are_told_what_mujoco_says(moving, backend):
   expected = [
     data.body("forearm").xpos, data.site("tip").xpos, data.geom("lower").xpos,
     data.body("forearm").xquat, velocity[:3], velocity[3:],
-    data.body("forearm").xmat[8], -0.7, 2.0]
+    data.body("forearm").xmat[8], -0.7, 2.0, [1, 2, 3], [0, 0, 0]]
   for x, y in zip(found[backend][0], expected, strict=True):
     np.testing.assert_allclose(x, y, atol=1e-5)
   if backend == "mjx":  # Sensors are read in MJX alone.
@@ -103,6 +104,23 @@ def test_touching_is_told_of_pairs_and_of_the_world(moving, tmp_path):
   touches = _ask(path, "generalized", [0.0, 1.0], [0.0, 0.0], lambda state: [
     state.touches("lower", *other) for other in ([], ["floor"], ["upper"])])
   assert [bool(x) for x in touches] == [True, True, False]
+
+
+def test_nothing_touches_where_nothing_can(tmp_path):
+  floor = '<geom name="floor" type="plane" size="5 5 1"/>'
+  path = _write(tmp_path, (floor, ""))
+  touches = _ask(
+    path, "generalized", [0.0, 1.0], [0.0, 0.0],
+    lambda state: state.touches("lower"))
+  assert not touches
+
+
+@pytest.mark.parametrize("task", ["run", "stand", "reach"])
+def test_bodies_need_no_names(tmp_path, task):
+  path = _write(tmp_path, ('name="base" ', ""), ('name="forearm" ', ""))
+  robot = robots.from_mjcf(path, task, backend="generalized")
+  state = jax.eval_shape(robot.reset, jax.random.key(0))
+  assert jax.eval_shape(robot.step, state, jnp.zeros(2)).reward.shape == ()
 
 
 def test_actions_are_scaled_to_the_actuators_ranges():
@@ -172,7 +190,7 @@ def test_the_default_observation_leaves_out_the_place_on_the_floor(tmp_path):
     (
       ("<sensor>", "<tendon><fixed><joint joint='elbow' coef='1'/></fixed>"
         "</tendon><sensor>"),
-      "mjx", "tendons (line 19)"),
+      "mjx", "tendons (line 20)"),
     (("<option", "<option integrator='implicitfast'"), "mjx", "Only euler")])
 def test_the_physics_follows_from_the_file(tmp_path, change, backend, words):
   model = robots.from_mjcf(_write(tmp_path, change), _task()).model
@@ -203,8 +221,8 @@ _TENDON = (
       "mass and inertia"),
     ([('name="elbow" axis', 'name="shoulder" axis')], {}, "repeated name"),
     ([('<joint name="shoulder"', '<joint name="x" type="slidee"/>\n'
-      '<joint name="shoulder"')], {}, "line 6"),
-    ([_TENDON], {"backend": "spring"}, "tendons (line 19), which spring can't"),
+      '<joint name="shoulder"')], {}, "line 7"),
+    ([_TENDON], {"backend": "spring"}, "tendons (line 20), which spring can't"),
     ([], {"backend": "spirng"}, "did you mean 'spring'?"),
     ([], {"task": "rnu"}, "did you mean 'run'?"),
     ([], {"task": lambda model: 3}, "returns int"),
