@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 from qdrl_haiku import benchmarks, controllers, distributed
+from qdrl_haiku.drawing import costs
 from tests.launchers import harness, users_module
 from tests.training import common
 
@@ -124,6 +125,21 @@ def test_an_interval_is_cut_to_what_takes_seconds(monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("flags", "message"), [
+  (["--algorithm", "me_pbt"], "--algorithm=me_pbt on the command line, in one"),
+  (["--algorithm=add", "--sweep=tau:0.1,0.2"], "draws no costs of algorithm=a"),
+])
+def test_what_can_not_be_measured_is_refused(capsys, flags, message):
+  harness.assert_refused(harness.run(capsys, "benchmark", *flags), message)
+
+
+def test_costs_of_what_is_never_done_are_left_out():
+  rows = [
+    {"size": i, "updates_per_second": 0.0, "generation_seconds": 2.0}
+    for i in (1, 2)]
+  assert len(costs.draw_costs(rows, "size").axes) == 1
+
+
 def test_the_launcher_prints_one_line_of_json(capsys, tmp_path, monkeypatch):
   users_module.write(tmp_path)
   monkeypatch.chdir(tmp_path)

@@ -79,6 +79,15 @@ def _main(given: Given) -> None:
   """Measures what the flags ask for."""
   config = given.fill(BenchmarkConfig())
   program = _program()
+  is_me_pbt = program is experiment.TRAIN_ME_PBT
+  if config.algorithm.endswith("me_pbt") != is_me_pbt:
+    raise ValueError(
+      f"give --algorithm={config.algorithm} on the command line, in one word: "
+      "which other flags there are depends on it.")
+  if config.sweep and config.algorithm in (*_COMPILES, "add"):
+    raise ValueError(
+      f"--sweep={config.sweep} draws no costs of algorithm={config.algorithm}; "
+      "take another algorithm, or leave it out.")
   if config.sweep:
     _sweep(config, config.sweep, program.flags())
   elif config.algorithm in _COMPILES:

@@ -176,11 +176,11 @@ def _write(
   from qdrl_haiku.comparisons import rendering, scores
 
   output = pathlib.Path(config.output or "")
-  curves = [
+  curves = scores.fill_diverged([
     curve
     for run in filter(state.is_done, planned)
     for curve in scores.read_scored_curves(
-      run, output / run.name, config.metric)]
+      run, output / run.name, config.metric)])
   if not curves:
     return
   scored = scores.score_curves(curves, config)

@@ -43,7 +43,8 @@ def _main(given: Given) -> None:
   if config.sweep:
     swept = sweep.parse_sweep(config.sweep)
     run = _with_randomize(run, sweep.sweep_specification(*swept), swept[0])
-  if config.skill is None and num_episodes is not None:
+  shows_all_skills = config.skill is None and config.goal is None
+  if shows_all_skills and num_episodes is not None:
     changed = dataclasses.replace(run.training, num_eval_episodes=num_episodes)
     run = dataclasses.replace(run, training=changed)
   setup = make_experiment_agent(run)

@@ -87,7 +87,8 @@ def _parse(argv: Sequence[str], *, known: Sequence[str]) -> list[str]:
   try:
     arguments = flags.FLAGS([_as_flagfile(argument) for argument in argv])
     if flags.FLAGS.preset is not None:
-      raise ValueError(f"give it as --preset={flags.FLAGS.preset}, in one word")
+      raise ValueError(
+        f"give --preset={flags.FLAGS.preset} on the command line, in one word")
     if flags.FLAGS["log_dir"].present:
       # absl's own, of log files that aren't written: --logdir is meant.
       raise flags.UnrecognizedFlagError("log_dir")

@@ -39,6 +39,8 @@ class Processes:
         process_group=0) as process,
     ):
       self._process = process
+      if self.is_interrupted:  # Just before it was known.
+        process.send_signal(signal.SIGTERM)
       assert process.stderr is not None
       for line in process.stderr:
         file.write(line)

@@ -1,5 +1,6 @@
 """The programs that train: each begins a run, and says how it ended."""
 
+import dataclasses
 import inspect
 import logging as python_logging
 import os
@@ -72,9 +73,11 @@ def configure_training_from_flags(program: Program, given: Given) -> Config:
     raise ValueError(
       f"--logdir={logdir} is a run of {theirs}, not {ours}; resume it with "
       "that launcher.")
-  program.configure(given.values, given.typed)  # Refuses what has no effect.
-  experiment.read_config(logdir)  # Refuses what is damaged.
-  return program.configure(settings | dict(given.values))
+  config = experiment.read_config(logdir)
+  if "num_timesteps" in given.values:  # In place of a number of generations.
+    run = dataclasses.replace(config.run, num_generations=None)
+    config = dataclasses.replace(config, run=run)
+  return program._replace(defaults=config).configure(given.values, given.typed)
 
 
 def _train(config: Config, *, shows_errors: bool) -> None:

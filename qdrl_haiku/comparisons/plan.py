@@ -15,8 +15,9 @@ _METRICS = {
   "train_pbt": "pbt/best_return"}
 # The flags that a comparison itself gives to each run.
 _RESERVED = (
-  "dry_run", "logdir", "num_seeds", "preset", "resume", "seed", "suffix")
+  "dry_run", "logdir", "num_seeds", "preset", "resume", "seed")
 _NAME = r"\w[\w.+-]*"
+_NUM_SEEDS = "5"  # Of a task whose number isn't given.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +41,7 @@ class CompareConfig(Settings):
     "task; 'ant/pb2: --tau=0.1' adds flags on one task alone. Repeatable.",
     repeatable=True)
   num_seeds: tuple[str, ...] = setting(
-    ("5",),
+    (_NUM_SEEDS,),
     "How many seeds, or task:number for one task. Repeatable, the last that "
     "fits counts. train.py trains them side by side.",
     repeatable=True)
@@ -211,7 +212,7 @@ def _command(where: str, text: str) -> _Command:
 def _counts(num_seeds: Sequence[str], tasks: Collection[str]) -> dict[str, int]:
   """Returns the number of each task's seeds."""
   counts: dict[str, int] = {}
-  for text in num_seeds:
+  for text in (_NUM_SEEDS, *num_seeds):
     task, _, number = text.rpartition(":")
     if not number.isdecimal() or not 1 <= int(number) <= 1000:
       raise ValueError(

@@ -33,24 +33,50 @@ class Curve(NamedTuple):
 def read_scored_curves(
   run: PlannedRun, path: str | os.PathLike[str], metric: str
 ) -> list[Curve]:
-  """Reads a column of `metrics.jsonl` of each seed of a run in a directory."""
+  """Reads a column of `metrics.jsonl` of each seed of a run in a directory.
+
+  Values are NaN where an agent had diverged.
+  """
   (found,) = reports.read_runs([str(path)])
-  series = aggregation.series_to_aggregate(found, metric)
+  columns = aggregation.columns_to_aggregate(found, metric)
   last = found.metrics[-1] if found.metrics else {}
   num_seeds = len(run.seeds)
-  walltimes = {row["generation"]: row["walltime"] for row in found.metrics}
-  if len(series) != num_seeds:
+  if len(columns) != num_seeds or columns[0] not in last:
     known = ", ".join(name for name in last if "/seed_" not in name)
     raise ValueError(
       f"metric={metric!r} isn't what {path} has for each of {num_seeds} seeds;"
       f" of its metrics, {known}, name one that tells seeds apart.")
-  return [
-    Curve(
-      run.task, run.method, seed, np.asarray(one.steps, np.float64),
-      np.asarray(one.values, np.float64),
+  curves = []
+  for seed, column in zip(run.seeds, columns, strict=True):
+    # The row before any training lacks some of the columns.
+    rows = [row for row in found.metrics if column in row]
+    if rows and not rows[0]["generation"] and rows[0][column] is None:
+      del rows[0]
+    steps, values, seconds = (
+      np.array([row[name] for row in rows], np.float64)
+      for name in ("step", column, "walltime"))
+    curves.append(Curve(
+      run.task, run.method, seed, steps, values,
       round(last.get("total_env_steps", 0) / num_seeds),
-      np.array([walltimes[i] for i in one.generations]) / 60 / num_seeds)
-    for seed, one in zip(run.seeds, series, strict=True)]
+      seconds / 60 / num_seeds))
+  return curves
+
+
+def fill_diverged(curves: Sequence[Curve]) -> list[Curve]:
+  """Returns curves whose NaNs are the lowest value of any curve of the task.
+
+  So a diverged agent counts, and as the worst.
+  """
+  lowest: dict[str, float] = {}
+  for curve in curves:
+    finite = curve.values[np.isfinite(curve.values)]
+    if finite.size:
+      before = lowest.get(curve.task, np.inf)
+      lowest[curve.task] = min(before, float(finite.min()))
+  return [
+    curve._replace(values=np.where(
+      np.isfinite(curve.values), curve.values, lowest.get(curve.task, 0.0)))
+    for curve in curves]
 
 
 def score_curves(curves: Sequence[Curve], config: CompareConfig) -> list[Row]:

@@ -19,13 +19,13 @@ _COSTS = {
 def draw_costs(
   rows: Sequence[Mapping[str, float]], name: str
 ) -> matplotlib_figure.Figure:
-  """Draws the costs that all rows tell, each in a panel.
+  """Draws the costs that all rows tell, none of them 0, each in a panel.
 
   The rows are those of `launchers/benchmark.py`, one per value of a flag.
   """
   values, panels = [str(row[name]) for row in rows], []
   for column, (label, cost) in _COSTS.items():
-    if all(column in row for row in rows):
+    if all(row.get(column) for row in rows):
       numbers = [cost(row[column]) for row in rows]
       trace = Trace(values, numbers, in_legend=False, sizes=8)
       y = Axis(label, range=(0, 1.05 * max(numbers)))

@@ -49,32 +49,39 @@ def aggregate_runs(runs: Sequence[Run]) -> list[Group]:
 def aggregation_differences(runs: Sequence[Run]) -> dict[str, list[str]]:
   """Returns the settings in which runs differ, seeds and places aside."""
   found = {
-    name: [show_aggregated(run.settings.get(name, ABSENT)) for run in runs]
-    for name in sorted({name for run in runs for name in run.identity})}
+    name: [setting_text(run.settings.get(name, ABSENT)) for run in runs]
+    for name in sorted({name for run in runs for name in run.identity})
+    if name not in ("in_effect", "ranges")}  # They follow from the others.
   return {name: values for name, values in found.items() if len({*values}) > 1}
 
 
-def show_aggregated(value: object) -> str:
-  """Returns a setting as users write it."""
+def setting_text(value: object) -> str:
+  """Returns a setting's value as users type it."""
   if isinstance(value, list):
-    return ",".join(map(show_aggregated, value)) or "none"
+    return ",".join(map(setting_text, value)) or "none"
   if value is None:
     return "none"
   return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def columns_to_aggregate(run: Run, metric: str) -> list[str]:
+  """Returns the columns of a metric: that of each seed trained side by side."""
+  names = [name for name in run.last if name.startswith(f"{metric}/seed_")]
+  return names or [metric]
+
+
 def series_to_aggregate(run: Run, metric: str) -> list[Series]:
   """Reads a metric of a run, or of each seed that it trained side by side."""
-  names = [name for name in run.last if name.startswith(f"{metric}/seed_")]
   found = []
-  for name in names or [metric]:
+  for name in columns_to_aggregate(run, metric):
     points = [
       (row["generation"], row["step"], row[name])
       for row in run.metrics
       if checks.is_finite_number(row.get(name))]
     if points:
       generations, steps, values = map(list, zip(*points, strict=True))
-      seed = name.rpartition("/seed_")[2] if names else run.settings.get("seed")
+      seed = name.rpartition("/seed_")[2]
+      seed = seed if name != metric else run.settings.get("seed")
       found.append(
         Series(f"seed {seed}", generations, steps, values, values, values))
   return found

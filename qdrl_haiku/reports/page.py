@@ -64,7 +64,7 @@ def page_elites(data: dict[str, object], caption: str) -> str:
   """Returns a repertoire, of `elite_table_to_json`, whose cells are clicked."""
   content = (
     '<div class="repertoire"><div class="map"></div><div class="cell"><label>'
-    f'Cell <input type="number" min="0" max="{data["num_cells"]}"></label>'
+    f'Cell <input type="number" min="0" max="{data["num_cells"] - 1}"></label>'
     '<table></table></div><div class="way"></div></div>')
   return _figure(data, content, caption)
 

@@ -13,7 +13,7 @@ Row = dict[str, Any]
 """One line of JSON: columns by name, or settings."""
 
 # Settings that say where and with which seed a run is, not what it is.
-_PLACES = ("compilation_cache_dir", "logdir", "resume", "seed", "suffix")
+_PLACES = ("compilation_cache_dir", "logdir", "resume", "seed")
 
 
 class Run(NamedTuple):

@@ -14,7 +14,7 @@ from qdrl_haiku.reports import (
   page,
   skill_figures,
 )
-from qdrl_haiku.reports.aggregation import ABSENT, show_aggregated
+from qdrl_haiku.reports.aggregation import ABSENT, setting_text
 from qdrl_haiku.reports.elite_table import Elites
 from qdrl_haiku.reports.page import Section
 from qdrl_haiku.reports.runs import Run
@@ -114,7 +114,7 @@ def _runs(runs: Sequence[Run]) -> Section:
     rows.append(
       [
         run.name,
-        *(show_aggregated(run.settings.get(name, ABSENT)) for name in names),
+        *(setting_text(run.settings.get(name, ABSENT)) for name in names),
         run.last.get("generation", ABSENT),
         f"{step} of at most {planned}" if is_early else step,
         f"{max(returns):.5g}" if returns else ABSENT,
@@ -133,13 +133,13 @@ def _configuration(runs: Sequence[Run]) -> Section:
     rows = [[name, *values] for name, values in different.items()]
     content = [page.page_text(text), page.page_table(["setting", *names], rows)]
   same = [
-    (name, show_aggregated(value))
+    (name, setting_text(value))
     for name, value in sorted(runs[0].identity.items())
     if name not in different]
   title = "All settings" if len(runs) == 1 else "Settings that are the same"
   content.append(page.page_details(title, page.page_pairs(same)))
   versions = [
-    [name, *(show_aggregated(run.versions.get(name, ABSENT)) for run in runs)]
+    [name, *(setting_text(run.versions.get(name, ABSENT)) for run in runs)]
     for name in dict.fromkeys(name for run in runs for name in run.versions)]
   if versions:
     table = page.page_table(["version", *names], versions)

@@ -67,8 +67,9 @@ def cause_of_divergence(
   setup: Setup, members: Members, report: GenerationReport
 ) -> str:
   """Tells which values of the environment made all members diverge."""
-  found = jax.device_get(jax.jit(functools.partial(_looked_at, setup))(
-    members.learner, members.replay.storage if members.replay else None))
+  found = jax.device_get(_finite_and_largest(
+    members.learner, members.replay.storage if members.replay else None,
+    mesh=setup.mesh, size=setup.config.population_size))
   if found.pop("learner").any():
     # So it was in evaluation; training has left out and counted the same.
     counts = {
@@ -82,8 +83,10 @@ def cause_of_divergence(
   return f": the environment returns {' and '.join(large)}" if large else ""
 
 
-def _looked_at(
-  setup: Setup, learners: types.State, stored: types.Transition | None
+@functools.partial(jax.jit, static_argnames=("mesh", "size"))
+def _finite_and_largest(
+  learners: types.State, stored: types.Transition | None, *,
+  mesh: jax.sharding.Mesh | None, size: int,
 ) -> dict[str, types.Array]:
   """Returns whether each member is finite, and its largest stored values."""
 
@@ -96,5 +99,4 @@ def _looked_at(
     of_members |= {
       "observations": jnp.maximum(*seen),
       "rewards": largest(stored.reward)}
-  size = setup.config.population_size
-  return sharding.all_gather(setup.mesh, of_members, size)
+  return sharding.all_gather(mesh, of_members, size)

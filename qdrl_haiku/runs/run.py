@@ -186,11 +186,11 @@ def _train(
       break
   interruption.can_wait = False
   if recorder is not None and was_done:
-    recorder.finish(state, run_key, row["step"])
+    recorder.finish(state, run_key, record["step"])
   for file in (writer, checkpoints, best):
     file.close()
-  if row["generation"] < num_generations:
-    raise Interrupted(f"stopped after generation {row['generation']}")
+  if record["generation"] < num_generations:
+    raise Interrupted(f"stopped after generation {record['generation']}")
   if hosts.is_first_host():
     pictures.draw_run_pictures(directory.path)
   divergence.check_end_without_divergence(

@@ -63,11 +63,12 @@ class RunDirectory:
 
     `versions.json` stays what it was when the run began.
     """
-    before = self.settings()
+    before, now = _flat(self.settings()), _flat(settings)
     differing = [
-      f"--{name} was {before.get(name)!r} and is {settings.get(name)!r}"
-      for name in sorted(before.keys() | settings.keys())
-      if name not in may_change and before.get(name) != settings.get(name)]
+      f"{name} was {before.get(name)!r} and is {now.get(name)!r}"
+      for name in sorted(before.keys() | now.keys())
+      if name.removeprefix("--") not in may_change
+      and before.get(name) != now.get(name)]
     if differing:
       raise ValueError(
         f"the run in {self.path} has other settings: {'; '.join(differing)}. "
@@ -165,3 +166,11 @@ class RunDirectory:
     kept = [row for row in self.rows(name) if row["generation"] <= generation]
     with files.file_written_whole(self.path / name) as temporary:
       temporary.write_text(strict_json.to_strict_json_lines(kept))
+
+
+def _flat(settings: Record) -> Record:
+  """Returns settings by flag, as JSON has them, and what was in effect."""
+  settings = json.loads(json.dumps(settings))
+  in_effect = settings.pop("in_effect", {})
+  flags = {f"--{name}": value for name, value in settings.items()}
+  return flags | {f"{name} (in effect)": x for name, x in in_effect.items()}

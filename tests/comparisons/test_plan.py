@@ -54,6 +54,12 @@ def test_the_metric_is_the_launchers():
     metric(method=("alone: train", "pbt:"))
 
 
+def test_a_task_whose_seeds_are_not_counted_has_five():
+  rows = _plan(num_seeds=("ant:1",))
+  tasks = [row.task for row in rows if row.method == "pbt"]
+  assert sorted(tasks) == ["ant"] + 5 * ["maze"]
+
+
 @pytest.mark.parametrize(("change", "message"), [
   ({"command": "--learner=sac"}, "names no launcher; begin it with one of"),
   ({"command": "report"}, "'report' is no launcher that trains"),

@@ -65,6 +65,21 @@ def test_areas_are_of_the_steps_that_all_of_a_task_have():
   assert np.isnan(scored[1]["at_5"])
 
 
+def test_a_diverged_agent_is_the_worst_of_its_task(tmp_path):
+  for name, scale in (("well", 1.0), ("ill", np.nan)):
+    common.write_population(tmp_path / name, scale=scale)
+  curves = [
+    scores.read_scored_curves(
+      plan.PlannedRun("maze", name, (0,), "train_pbt", ()), tmp_path / name,
+      "pbt/best_return")[0]
+    for name in ("well", "ill")]
+  assert np.isnan(curves[1].values).all()
+  # The best of each generation are 3, 6, 7 and 9.
+  well, ill = scores.score_curves(scores.fill_diverged(curves), _SETTINGS)
+  assert (well["final"], ill["final"]) == (8.0, 3.0)
+  assert well["area"] > ill["area"] == 3.0
+
+
 def test_a_row_is_of_the_seeds_of_a_method_on_a_task(table):
   pbt, pb2 = _of(table, "maze", "pbt"), _of(table, "maze", "pb2")
   assert (pbt["num_seeds"], pbt["final"]) == (2, 4.5)

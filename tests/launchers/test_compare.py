@@ -1,14 +1,15 @@
 """Tests of the launcher that compares, mostly without training anything."""
 
 import json
+import math
 import signal
 import sys
 
 import pytest
 from matplotlib import figure
 
-from qdrl_haiku import experiment
-from qdrl_haiku.cli import subprocesses
+from qdrl_haiku import config, experiment
+from qdrl_haiku.cli import devices, subprocesses
 from qdrl_haiku.comparisons import rendering, scores
 from tests.launchers import harness
 from tests.reports import common
@@ -31,8 +32,10 @@ def started(monkeypatch):
     if "dry_run" not in given and "resume" not in given:
       if given.get("controller") == "broken":
         return subprocesses.Done(1, "error: the disk is full")
+      is_finite = given.get("controller") != "diverging"
       common.write_population(
-        given["logdir"], scale=1 + float(given["seed"]), seed=given["seed"])
+        given["logdir"], seed=given["seed"],
+        scale=1 + float(given["seed"]) if is_finite else math.nan)
     if given.get("controller") == "diverging" and "dry_run" not in given:
       return subprocesses.Done(3, "error: all members have diverged")
     self.is_interrupted = given.get("controller") == "interrupted"
@@ -148,6 +151,8 @@ def test_presets_are_tables(capsys, tmp_path, monkeypatch, started):
   offered = {
     name: {x for x, y in program.settings().items() if y.declared.offered}
     for name, program in experiment.PROGRAMS.items()}
+  # Wherever a run is.
+  process = config.config_tree_flags(devices.ProcessConfig()).keys()
   for preset in presets:
     started.clear()
     output = f"--output={tmp_path / preset}"
@@ -157,7 +162,8 @@ def test_presets_are_tables(capsys, tmp_path, monkeypatch, started):
     for program, *flags in started:
       names = {flag[2:].partition("=")[0] for flag in flags}
       assert all(
-        offered[program] & {x, x.removeprefix("no")} for x in names), preset
+        (offered[program] | process) & {x, x.removeprefix("no")} for x in names
+      ), preset
 
 
 def test_a_signal_reaches_the_launcher_that_runs(tmp_path, monkeypatch):

@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from qdrl_haiku import learners
+from qdrl_haiku import learners, reports
+from qdrl_haiku.cli import devices
 from qdrl_haiku.storage.directory import RunDirectory
 from tests import configs, planes
 from tests.launchers import harness
@@ -77,6 +78,20 @@ def test_what_there_is_of_a_repertoire_is_shown(case, capsys, tmp_path):
   assert "rollouts" not in shown
   columns = {column["name"] for column in shown["columns"]}
   assert columns - {"episode return", "a", "b"} == names
+
+
+def test_devices_are_chosen_before_elites_are_read(
+  capsys, tmp_path, monkeypatch
+):
+  """Centroids that are read would begin to use them."""
+  done = []
+  for module, name in (
+      (devices, "prepare_jax_devices"), (reports, "read_elites")):
+    monkeypatch.setattr(
+      module, name, lambda *_, name=name: done.append(name) or (None, []))
+  directory = common.write_population(tmp_path / "run")
+  _report(capsys, tmp_path, directory.path)
+  assert done == ["prepare_jax_devices", "read_elites"]
 
 
 @pytest.mark.parametrize(("arguments", "message"), [

@@ -183,7 +183,8 @@ def test_skills_of_each_kind_train_by_pbt_and_are_drawn_and_led_to_goals(
     assert (tmp_path / "run" / "plots" / f"{name}.png").exists()
   export = f"--export={tmp_path / 'policy.npz'}"
   harness.start("evaluate", logdir, "--member=1", export)
-  outcome = harness.run(capsys, "evaluate", logdir, "--goal=0.5,-0.5")
+  outcome = harness.run(
+    capsys, "evaluate", logdir, "--goal=0.5,-0.5", "--num_eval_episodes=1")
   if learner == "dads":
     harness.assert_refused(outcome, "--goal=0.5,-0.5: dads doesn't tell")
   else:

@@ -54,6 +54,15 @@ def test_going_on_is_with_the_same_settings(directory):
   assert directory.settings() == longer
 
 
+def test_settings_are_compared_as_json_has_them(directory):
+  settings = {"ranges": {"tau": (0.1, 0.2)}, "in_effect": {"plain": False}}
+  directory.begin(settings)
+  directory.go_on(settings)
+  changed = settings | {"in_effect": {"plain": True}}
+  with pytest.raises(ValueError, match=r"plain \(in effect\) was False and is"):
+    directory.go_on(changed)
+
+
 def test_a_directory_in_which_another_trains_is_refused(directory):
   directory.begin({})
   other = RunDirectory(directory.path)
