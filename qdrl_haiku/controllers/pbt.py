@@ -25,7 +25,10 @@ class PBTConfig(ExplorationConfig, ExploitationConfig):
 
 @dataclasses.dataclass(frozen=True)
 class RandomSearchConfig(Settings):
-  """Configures that hyperparameters are drawn once, and stay so."""
+  """Configures random search: hyperparameters are drawn once, and stay so.
+
+  Only members that have diverged are replaced.
+  """
 
 
 def pbt(config: PBTConfig, search_space: Tree) -> Controller:

@@ -70,6 +70,12 @@ def _interval(config: Config, learner: learners.Learner) -> int:
   return steps * max(1, round(_INTERVAL / steps))
 
 
+def _keep(key: types.Key, hyperparams: types.Hyperparams) -> types.Hyperparams:
+  """Explores nothing, as random search."""
+  del key
+  return hyperparams
+
+
 def _map_elites(
   config: Config, repertoire: training.RepertoireConfig,
   env: environments.BatchedEnvironment, search_space: types.Tree,
@@ -88,9 +94,11 @@ def _map_elites(
   offset = repertoire.qd_offset
   if offset is None:
     offset = descriptor.reward_offset * env.episode_length
-  exploration = config.controller
-  if not isinstance(exploration, controllers.ExplorationConfig):
-    exploration = controllers.PBTConfig()
+  exploration, explore = config.controller, _keep
+  if not isinstance(exploration, controllers.RandomSearchConfig):
+    if not isinstance(exploration, controllers.ExplorationConfig):
+      exploration = controllers.PBTConfig()
+    explore = controllers.explore(exploration, search_space)
   (first, *others) = repertoire.parts
   is_single = not others and first.batch_size is None
   return training.MapElites(
@@ -98,8 +106,7 @@ def _map_elites(
     tessellation=repertoire.make_tessellation(
       descriptor, config.run.seed, centroids),
     variation_fn=training.vary_elites(
-      repertoire.iso_sigma, repertoire.line_sigma,
-      controllers.explore(exploration, search_space)),
+      repertoire.iso_sigma, repertoire.line_sigma, explore),
     variation_batch_size=repertoire.num_variations,
     num_initial_genotypes=repertoire.num_initial_genotypes,
     num_replaced_by_samples=repertoire.num_replaced_by_samples

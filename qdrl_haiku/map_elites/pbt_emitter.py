@@ -29,9 +29,10 @@ class Agents(NamedTuple):
   train: Callable[[Tree, Hyperparams, Key], tuple[Tree, Metrics]]
   # (members) -> what a cell stores of each, leaves [P, ...].
   genotypes: Callable[[Tree], Tree]
-  # (members, parents int32 [P]) -> members, each with what a child inherits of
+  # (members, parents int32 [P], whether each is finite, its evaluation
+  # included, bool [P]) -> members, each with what a child inherits of
   # `parents[i]`; bit-identical where that is i.
-  inherit: Callable[[Tree, Array], Tree]
+  inherit: Callable[[Tree, Array, Array], Tree]
   # (members, genotypes [P, ...], where bool [P]) -> members, an agent made of
   # the genotype where true, bit-identical elsewhere.
   transplant: Callable[[Tree, Tree, Array], Tree]
@@ -43,7 +44,8 @@ class Elite(NamedTuple):
   """Holds what a cell stores."""
 
   genotype: Tree  # What `Agents.genotypes` says.
-  hyperparams: Hyperparams  # With which it was trained last.
+  # With which it was trained, or, if it never was, with which it would be.
+  hyperparams: Hyperparams
 
 
 class PBTEmitterState(NamedTuple):
@@ -160,7 +162,8 @@ def pbt_emitter(
     remembered, decision = controller.update(
       state.controller, jax.random.fold_in(key, OfGeneration.CONTROLLER),
       fitness, state.hyperparams)
-    members = agents.inherit(state.members, decision.parents)
+    members = agents.inherit(
+      state.members, decision.parents, jnp.isfinite(fitness))
     hyperparams = decision.hyperparams
     sampled_cells = jnp.full(population_size, -1, jnp.int32)
     if num_replaced_by_samples:

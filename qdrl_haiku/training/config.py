@@ -138,7 +138,7 @@ class TeachingConfig(Settings):
     low=0, high=1, needs="teaching")
   offspring_learning_rate: float = setting(
     5e-3, "Adam's learning rate of the offspring that follow the gradient.",
-    above=0, offered=False, needs="targets")
+    above=0, offered=False, needs="teaching")
   length_scale: float = setting(
     0.1,
     "L of `map_elites.dcrl_similarity`: the distance to the target at which "
@@ -160,7 +160,8 @@ class TeachingConfig(Settings):
     if gradient_share + injection_share > 1 + 1e-6:
       raise ValueError(
         f"gradient_share {gradient_share:g} and injection_share "
-        f"{injection_share:g} are more than all; lower one of them.")
+        f"{injection_share:g} are more than all; lower one of them, or give "
+        "injection_share=0.")
     left, counts = batch_size, []
     for share in (gradient_share, injection_share):
       counts.append(min(max(round(share * batch_size), share > 0), left))

@@ -96,7 +96,7 @@ def _as_planned(
 ) -> map_elites.Emitter:
   """Returns the emitter; refuses it if its batch size isn't as planned."""
   planned = setup.num_offspring
-  if not setup.on_host and emitter.batch_size != planned:
+  if emitter.batch_size != planned:
     raise ValueError(
       f"the emitter makes {emitter.batch_size} agents, and {planned} are "
       f"planned, of which variation_batch_size="
@@ -145,8 +145,7 @@ def _members_and_variations(setup: Setup) -> map_elites.Emitter:
       init=setup.over_members(members_lib.init_member_agents), train=train,
       genotypes=lambda members: known(
         jax.vmap(setup.learner.genotype)(members.learner)),
-      inherit=lambda members, parents: population.inherit_in_population(
-        setup, members, parents, _is_finite(setup, members)),
+      inherit=functools.partial(population.inherit_in_population, setup),
       transplant=transplant,
       is_finite=lambda members: _is_finite(setup, members)),
     controller._replace(
@@ -157,7 +156,7 @@ def _members_and_variations(setup: Setup) -> map_elites.Emitter:
 
 
 def _improvements(setup: Setup) -> map_elites.Emitter:
-  """Returns `map_elites.cma_emitter`, alike on any devices."""
+  """Makes the emitter of CMA-ME; each device computes all strategies."""
   qd = setup.qd
   config, everywhere = (
     qd.cma,
@@ -191,6 +190,10 @@ def _taught(
     injection_share = 1 / max(1, size)
   improved, injected, varied = setup.qd.teaching.counts(
     size, gradient_share, injection_share)
+  if injected > 1 and not sees_targets:
+    raise ValueError(
+      f"injection_share={setup.qd.teaching.injection_share:g} would inject "
+      f"pga's one policy {injected} times; leave it out, or give 0.")
   return make(
     teachers.make_teacher(setup, sees_targets=sees_targets),
     setup.qd.variation_fn, gradient_batch_size=improved,

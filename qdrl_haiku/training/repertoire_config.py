@@ -107,11 +107,16 @@ class RepertoireConfig(Settings):
         raise ValueError(
           f"emitter={self.emitter}: {path} is unknown; "
           f"{names.nearest_name(path, EMITTERS)}")
+      name = path.rpartition(":")[2]
+      if emitter is not None and name in EMITTERS:
+        raise ValueError(
+          f"emitter={self.emitter}: {path} has the name of one of ours; give "
+          "the function another.")
       if size == 0:
         raise ValueError(
           f"emitter={self.emitter} has an emitter that makes nothing; leave "
           "it out.")
-      found.append(Part(path.rpartition(":")[2], size, emitter))
+      found.append(Part(name, size, emitter))
     return tuple(sorted(found, key=lambda part: part.name != "pbt"))
 
   @property

@@ -29,6 +29,7 @@ Scores = dict[str, Array]
 _OF_REPLAY = (
   "batch_size", "grad_updates_per_step", "n_step", "replay_capacity",
   "min_replay_size", "random_warm_up", "inherit_replay")
+_OF_POPULATIONS = ("burn_in_period", "fitness", "fitness_window")
 EvaluateMembersFn = Callable[
   [learners.Learner, types.State, environments.State],
   tuple[actors.Evaluation, Scores]]
@@ -281,6 +282,10 @@ def _of_repertoire(setup: Setup) -> Iterator[str]:
   qd, env = setup.map_elites, setup.eval_env
   if qd is None:
     return
+  if setup.on_host:
+    yield (
+      "a repertoire's agents can't act in an environment on the host; take one "
+      "that jax computes.")
   if env.descriptor is None:
     yield (
       "a repertoire needs an environment with state descriptors; take one that "
@@ -299,10 +304,12 @@ def _of_repertoire(setup: Setup) -> Iterator[str]:
       yield (
         f"{emitters} some have a number of offspring and some have none; give "
         "all of them one, or none for shares that adapt.")
-    if "pbt" in names and not given:
+    for name in {"pbt", "cma"}.intersection(() if given else names):
       yield (
-        f"{emitters} pbt can't adapt its share, since all its members have to "
-        "be evaluated; give each emitter a number.")
+        f"{emitters} {name} can't adapt its share, since all its agents have "
+        "to be evaluated; give each emitter a number.")
+    if "pbt" in names[1:]:
+      yield f"{emitters} pbt has to be the first."
   if qd.resampling is None:
     return
   why = "where agents are evaluated again (adding=adaptive)"
@@ -313,21 +320,19 @@ def _of_repertoire(setup: Setup) -> Iterator[str]:
     yield (
       f"shard_repertoire: {why}, those next in line change their places "
       f"between cells, which devices can't share; {fix}")
-  if setup.on_host:
-    yield (
-      f"the environment is on the host: {why}, its instances are new ones each "
-      f"time; {fix}")
 
 
 def _ignored(setup: Setup) -> Iterator[str]:
   """Says which settings have no effect, but aren't at their defaults."""
-  if setup.map_elites is not None and setup.evaluate is not None:
-    yield "evaluate has no effect with map_elites; leave it at None."
-  names: tuple[str, ...] = ("rollout_length",)
-  why = "the learner learns from replay"
+  reasons = {"rollout_length": "the learner learns from replay"}
   if setup.on_policy:
-    names, why = _OF_REPLAY, "the learner learns from rollouts"
-  for name in names:
+    reasons = dict.fromkeys(_OF_REPLAY, "the learner learns from rollouts")
+  if setup.map_elites is not None:
+    if setup.evaluate is not None:
+      yield "evaluate has no effect with map_elites; leave it at None."
+    reasons |= dict.fromkeys(
+      _OF_POPULATIONS, "a repertoire's agents are judged by their returns")
+  for name, why in reasons.items():
     value = getattr(setup.config, name)
     default = getattr(config_lib.TrainingConfig, name)
     if value != default:

@@ -84,7 +84,12 @@ _CASES = [
   ("train_me_pbt", "--emitter=ga:1,ga:2", "is there twice; name each once"),
   ("train_me_pbt", "--emitter=ga:1,pga:0", "an emitter that makes nothing"),
   ("train_me_pbt", "--emitter=pga --learner=sac", "can't share its own"),
-  ("train_me_pbt", "--emitter=ga,pbt", "all its members have to be evaluated"),
+  ("train_me_pbt", "--emitter=ga,pbt", "all its agents have to be evaluated"),
+  ("train_me_pbt", "--emitter=ga,cma", "cma can't adapt its share, since all"),
+  ("train_me_pbt", "--emitter=own:ga", "own:ga has the name of one of ours"),
+  ("train_me_pbt",
+   "--emitter=pga --learner=td3 --injection_share=0.25 "
+   "--variation_batch_size=32", "would inject pga's one policy 8 times; leave"),
   ("train_me_pbt", "--emitter=ga --num_critic_steps=2", "no critic is shared"),
   ("train_me_pbt", "--emitter=pga --length_scale=1", "no critic sees a target"),
   ("train_me_pbt", "--emitter=ga --step_size=1", "nothing is sampled"),

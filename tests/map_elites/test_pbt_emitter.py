@@ -36,7 +36,8 @@ def _train(members, hyperparams, keys):
 
 _AGENTS = map_elites.Agents(
   init=_init_members, train=_train, genotypes=lambda members: members["x"],
-  inherit=lambda members, parents: members | {"x": members["x"][parents]},
+  inherit=lambda members, parents, finite: (
+    members | {"x": members["x"][parents]}),
   transplant=lambda members, genotypes, where: members | {
     "x": jnp.where(where[:, None], genotypes, members["x"])},
   is_finite=lambda members: jnp.all(jnp.isfinite(members["x"]), axis=1))
@@ -155,6 +156,21 @@ def test_members_that_are_not_finite_have_fitness_nan():
     state.controller, key, np.zeros(6), state.hyperparams)
   jax.tree.map(np.testing.assert_array_equal, after.decision, decided)
   assert after.controller["count"] == remembered["count"] == 1
+
+
+def test_what_is_inherited_depends_on_evaluations_too():
+  """A member whose return is NaN may have NaN in its replay."""
+  agents = _AGENTS._replace(
+    inherit=lambda members, parents, finite: members
+    | {"x": jnp.where(finite[:, None], members["x"], 0.0)})
+  emitter = map_elites.pbt_emitter(
+    agents, _PRESET, lambda key, x1, x2: x1, population_size=6,
+    variation_batch_size=0, num_replaced_by_samples=0)
+  before = _init(emitter)
+  after = _tell(emitter, before, (1, _NAN, 3, 4, _INF, 6))
+  expected = np.array(before.members["x"])
+  expected[[1, 4]] = 0
+  np.testing.assert_array_equal(after.members["x"], expected)
 
 
 def test_an_empty_repertoire_replaces_no_member():

@@ -53,6 +53,11 @@ _AGAIN = {"resampling": map_elites.Resampling()}
    ), "and then the emitter's new state"),
   (_variations(emitter=(training.Part("ga", 3),)),
    "makes 3 agents, and 2 are planned"),
+  (common.repertoire_setup(
+     emitter=(training.Part("ga", 1), training.Part("pbt", 4))
+   ), "emitter ga, pbt: pbt has to be the first"),
+  (_configured(common.repertoire_setup(), burn_in_period=100),
+   "burn_in_period=100 has no effect: a repertoire's agents are judged by"),
   (_variations(tessellation=map_elites.Unstructured(8, 2, None), **_AGAIN),
    "tessellation=none: .*contest cells"),
   # Learners, and what they learn from.

@@ -1,0 +1,56 @@
+"""Tests of what configurations are made into."""
+
+import jax
+import numpy as np
+import pytest
+
+from qdrl_haiku import experiment
+from qdrl_haiku.training import elites
+
+_MAZE = {
+  "env_name": "point_maze", "learner": "td3", "hidden_layer_sizes": (4,)}
+
+
+def _setup(**settings):
+  return experiment.TRAIN_ME_PBT.configure(_MAZE | settings).build()
+
+
+@pytest.mark.parametrize("settings", [
+  {"controller": "mf_pbt", "gradient_population_size": 8},
+  {"num_replaced_by_best": 4, "num_parents": 4, "num_initial_genotypes": 5},
+  {"controller": "pb2", "num_initial_genotypes": 200}], ids=str)
+def test_the_first_elites_need_not_be_as_many_as_members(settings):
+  setup = _setup(**settings)
+  size = setup.qd.num_initial_genotypes
+  keys = jax.random.split(jax.random.key(0), size)
+  drawn = jax.jit(lambda keys: elites.random_elites(setup, keys).hyperparams)(
+    keys)
+  for name, values in drawn.items():
+    assert values.shape == (size,), name
+  assert len(np.unique(drawn["policy_learning_rate"])) == size
+
+
+def test_random_search_keeps_hyperparameters_in_variations():
+  setup = _setup(controller="random_search")
+  keys = jax.random.split(jax.random.key(0), 2)
+
+  @jax.jit
+  def varied(keys):
+    elite = jax.tree.map(lambda x: x[:1], elites.random_elites(setup, keys))
+    return elite, setup.qd.variation_fn(keys[1], elite, elite)
+
+  elite, child = varied(keys)
+  for name, value in elite.hyperparams.items():
+    np.testing.assert_array_equal(child.hyperparams[name], value)
+  name = "policy_params"
+  assert any(jax.tree.leaves(jax.tree.map(
+    lambda x, y: np.any(x != y), getattr(elite.genotype, name),
+    getattr(child.genotype, name))))
+
+
+@pytest.mark.parametrize("emitter", ["pga", "dcrl"])
+def test_offspring_of_a_critic_have_a_learning_rate(emitter):
+  config = experiment.TRAIN_ME_PBT.configure(
+    _MAZE | {"emitter": emitter, "offspring_learning_rate": 1e-3},
+    frozenset({"emitter", "offspring_learning_rate"}))
+  assert config.build().qd.teaching.offspring_learning_rate == 1e-3
