@@ -72,7 +72,10 @@ def _share_of_wins(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 def _bootstrap(
   statistic: Callable[..., np.ndarray], samples: Sequence[np.ndarray]
 ) -> Estimate:
-  """Returns a statistic with the ends of its percentile interval."""
+  """Returns a statistic with the ends of its percentile interval.
+
+  Each sample is resampled by itself (stratified).
+  """
   samples = [np.asarray(sample, np.float64) for sample in samples]
   rng = np.random.default_rng(0)
   # Pairs of two samples are the most that a statistic makes of them.

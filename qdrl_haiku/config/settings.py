@@ -61,7 +61,7 @@ class Declaration(NamedTuple):
 
   @classmethod
   def of(cls, field: dataclasses.Field) -> "Declaration | None":
-    """Returns how a field was declared; None of a section."""
+    """Returns how a field was declared; None for a section."""
     return field.metadata.get(_DECLARATION)
 
   def unmet(self, values: Values) -> str | None:

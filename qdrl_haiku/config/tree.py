@@ -36,7 +36,7 @@ class Flag(NamedTuple):
 
 
 class _Node(NamedTuple):
-  """Holds a field of a configuration; `declared` is None of a section."""
+  """Holds a field of a configuration; `declared` is None for a section."""
 
   field: dataclasses.Field
   flag: str
@@ -107,7 +107,8 @@ def kind_in_config_tree(config: Settings, name: str) -> str:
 def config_tree_values(config: Settings) -> Changes:
   """Returns the values of all settings that a configuration has, by flag.
 
-  They are as JSON has them; None of a known name that isn't given.
+  They are as JSON has them. A hyperparameter with a flag of its own that isn't
+  given is None.
   """
   found: Changes = {}
   for node in _nodes(config):

@@ -52,8 +52,8 @@ def explore(
   """Makes the function that perturbs or resamples hyperparameters.
 
   It is (key, the parents' hyperparameters [n]) -> the children's [n]; a child
-  that would equal its parent is resampled. A repertoire's offspring inherit
-  hyperparameters by it.
+  that would equal its parent is resampled. It also makes the hyperparameters of
+  a repertoire's variations.
   """
   space = SearchSpace(search_space)
 

@@ -20,19 +20,22 @@ def wait_for_all_hosts(name: str) -> None:
 
 
 def any_host(flag: bool) -> bool:
-  """Returns whether a flag is set in any process; each of them has to ask."""
+  """Returns whether a flag is set in any process.
+
+  Every process has to call it, or the others wait for ever; likewise below.
+  """
   if jax.process_count() == 1:
     return flag
   return bool(np.any(multihost_utils.process_allgather(np.array(flag))))
 
 
 def as_first_host(flag: bool) -> bool:
-  """Returns a flag as the first process has it; each of them has to ask."""
+  """Returns a flag as the first process has it."""
   return any_host(flag and is_first_host())
 
 
 def text_of_first_host(text: str) -> str:
-  """Returns the text that the first process has; each of them has to ask."""
+  """Returns the text that the first process has."""
   if jax.process_count() == 1:
     return text
   data = np.frombuffer(text.encode(), np.uint8)

@@ -23,7 +23,7 @@ def move_member_to_all(
   mesh: Mesh | None, members: Tree, index: Array, turn: Array | int = 0
 ) -> tuple[Tree, Array]:
   """Returns one member, known to every device, inside a compiled function."""
-  fetch = _on_shares(mesh, _fetch, sharding.KNOWN)
+  fetch = _on_shares(mesh, _fetch, sharding.REPLICATED)
   return fetch(members, (index, jnp.int32(turn)))
 
 
@@ -35,7 +35,9 @@ def inherit_by_moving(
 
   The children are replaced one after the other: for each of them, its parent's
   device sends the parent to all devices. So the number of moves is that of
-  replaced members, whatever the size of the population.
+  replaced members, whatever the size of the population. With `in_place` parents
+  are read from members that were changed already, which saves a copy; no parent
+  may be a child then.
   """
   first_turn = jnp.int32(turn)
   is_one_device = mesh is None or mesh.size == 1
@@ -69,7 +71,7 @@ def inherit_by_moving(
 
     return jax.lax.while_loop(is_due, replace, (members, first_turn))
 
-  move = _on_shares(mesh, local, (sharding.SHARED, sharding.KNOWN))
+  move = _on_shares(mesh, local, (sharding.SHARDED, sharding.REPLICATED))
   return move(members, (parents, first_turn))
 
 
@@ -80,7 +82,7 @@ def _on_shares(
   if mesh is None:
     return functools.partial(function, None)
   on_share = functools.partial(function, sharding.AXIS)
-  in_specs = (sharding.SHARED, sharding.KNOWN)
+  in_specs = (sharding.SHARDED, sharding.REPLICATED)
   return sharding.run_on_devices(mesh, on_share, in_specs, out_spec)
 
 
@@ -120,5 +122,5 @@ def move_into_spare_slots(mesh: Mesh | None, members: Tree, size: int) -> Tree:
     return inherit_by_moving(mesh, members, sources, in_place=True)[0]
 
   # Left to itself, jax would replicate empty arrays.
-  where = None if mesh is None else NamedSharding(mesh, sharding.SHARED)
+  where = None if mesh is None else NamedSharding(mesh, sharding.SHARDED)
   return jax.jit(fill, donate_argnums=0, out_shardings=where)(members)

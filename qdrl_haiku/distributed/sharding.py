@@ -25,13 +25,16 @@ from qdrl_haiku.types import Array, Key, Tree
 
 AXIS = "population"
 # The specs of arrays that are sharded by member, and of replicated arrays.
-SHARED, KNOWN = PartitionSpec(AXIS), PartitionSpec()
+SHARDED, REPLICATED = PartitionSpec(AXIS), PartitionSpec()
 
 
 def num_sharding_devices(
   sizes: Sequence[int], available: int, num_shared_cells: int = 0
 ) -> int:
-  """Returns the least number of devices with the fewest agents on each."""
+  """Returns the least number of devices with the fewest agents on each.
+
+  It divides `num_shared_cells`, if there are any.
+  """
   return min(
     (n for n in range(1, available + 1) if num_shared_cells % n == 0),
     key=lambda n: ([-(-size // n) for size in sizes], n))
@@ -85,7 +88,7 @@ def all_gather(mesh: Mesh | None, tree: Tree, size: int) -> Tree:
   """
   if mesh is not None and mesh.size > 1:
     gather = functools.partial(_gather, mesh.size)
-    tree = run_on_devices(mesh, gather, SHARED, KNOWN)(tree)
+    tree = run_on_devices(mesh, gather, SHARDED, REPLICATED)(tree)
   return jax.tree.map(lambda x: x[:size], tree)
 
 
@@ -120,7 +123,7 @@ def run_on_shards(
 
   What all devices know comes first; trees [P, ...] are put into slots.
   """
-  spread = run_on_devices(mesh, function, (KNOWN, SHARED), SHARED)
+  spread = run_on_devices(mesh, function, (REPLICATED, SHARDED), SHARDED)
   return lambda *trees: spread(known, shard_into_slots(mesh, trees))
 
 
@@ -128,7 +131,7 @@ def replicate(mesh: Mesh | None, tree: Tree) -> Tree:
   """Makes a tree known to every device, inside a compiled function."""
   if mesh is None:
     return tree
-  return jax.lax.with_sharding_constraint(tree, NamedSharding(mesh, KNOWN))
+  return jax.lax.with_sharding_constraint(tree, NamedSharding(mesh, REPLICATED))
 
 
 def run_replicated(
@@ -141,12 +144,12 @@ def run_replicated(
   """
   if mesh is None:
     return function
-  return run_on_devices(mesh, function, KNOWN, KNOWN)
+  return run_on_devices(mesh, function, REPLICATED, REPLICATED)
 
 
 def put_keys_on_mesh(mesh: Mesh, keys: Key) -> Key:
   """Makes keys known to every device, outside of compiled functions."""
-  return put_sharded(keys, NamedSharding(mesh, KNOWN))
+  return put_sharded(keys, NamedSharding(mesh, REPLICATED))
 
 
 def put_sharded(x: Array, where: jax.sharding.Sharding) -> Array:

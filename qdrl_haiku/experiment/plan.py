@@ -1,6 +1,7 @@
 """Composes what a configuration describes, with nothing left open."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import NamedTuple
 
 from qdrl_haiku import config as config_lib
@@ -70,10 +71,16 @@ def _interval(config: Config, learner: learners.Learner) -> int:
   return steps * max(1, round(_INTERVAL / steps))
 
 
-def _keep(key: types.Key, hyperparams: types.Hyperparams) -> types.Hyperparams:
-  """Explores nothing, as random search."""
-  del key
-  return hyperparams
+def _explore(
+  config: Config, search_space: types.Tree
+) -> Callable[[types.Key, types.Hyperparams], types.Hyperparams]:
+  """Makes what changes the hyperparameters of variations."""
+  exploration = config.controller
+  if isinstance(exploration, controllers.RandomSearchConfig):
+    return lambda key, hyperparams: hyperparams
+  if not isinstance(exploration, controllers.ExplorationConfig):
+    exploration = controllers.PBTConfig()
+  return controllers.explore(exploration, search_space)
 
 
 def _map_elites(
@@ -94,11 +101,6 @@ def _map_elites(
   offset = repertoire.qd_offset
   if offset is None:
     offset = descriptor.reward_offset * env.episode_length
-  exploration, explore = config.controller, _keep
-  if not isinstance(exploration, controllers.RandomSearchConfig):
-    if not isinstance(exploration, controllers.ExplorationConfig):
-      exploration = controllers.PBTConfig()
-    explore = controllers.explore(exploration, search_space)
   (first, *others) = repertoire.parts
   is_single = not others and first.batch_size is None
   return training.MapElites(
@@ -106,7 +108,8 @@ def _map_elites(
     tessellation=repertoire.make_tessellation(
       descriptor, config.run.seed, centroids),
     variation_fn=training.vary_elites(
-      repertoire.iso_sigma, repertoire.line_sigma, explore),
+      repertoire.iso_sigma, repertoire.line_sigma,
+      _explore(config, search_space)),
     variation_batch_size=repertoire.num_variations,
     num_initial_genotypes=repertoire.num_initial_genotypes,
     num_replaced_by_samples=repertoire.num_replaced_by_samples

@@ -65,7 +65,7 @@ class DeepArchive(NamedTuple):
   descriptors: Array  # float32 [S, D], likewise; 0 where a place is free.
   num_evaluations: Array  # int32 [S], 0 where a place is free.
   ranks: Array  # int32 [S], how many of its cell are fitter; S where free.
-  labels: Array  # int32 [S], given by the caller.
+  labels: Array  # int32 [S], the emitter that made each; -1 if unknown.
   elites: Array  # int32 [C], the place of each cell's first; S where empty.
   drawn: Array  # int32 [R], the places that are evaluated again; S for none.
 

@@ -63,8 +63,8 @@ class _Cells:
 class Grid(_Cells):
   """Equal boxes, numbered in row-major order.
 
-  A cell has its lower edge, and the last of a dimension its upper edge too;
-  descriptors are compared with `edges`, and nothing is rounded.
+  A cell includes its lower edge, and the last one along a dimension its upper
+  edge too; descriptors are compared with `edges`, and nothing is rounded.
 
   Attributes:
     shape: [D], the number of cells along each dimension, each >= 1; at most

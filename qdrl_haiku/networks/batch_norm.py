@@ -9,7 +9,8 @@ import jax.numpy as jnp
 from qdrl_haiku import types
 from qdrl_haiku.cpu import fusion
 
-# As in the code of CrossQ and XQC, except that the averages start unbiased.
+# As in the code of CrossQ and XQC, except that the averages are plain means of
+# the first 100 batches, not exponential ones from 0 and 1.
 _EPSILON = 1e-3
 _RATE = 0.01
 _WARM_UP = 100_000

@@ -80,8 +80,8 @@ def series_to_aggregate(run: Run, metric: str) -> list[Series]:
       if checks.is_finite_number(row.get(name))]
     if points:
       generations, steps, values = map(list, zip(*points, strict=True))
-      seed = name.rpartition("/seed_")[2]
-      seed = seed if name != metric else run.settings.get("seed")
+      is_alone = name == metric
+      seed = run.settings.get("seed") if is_alone else name.rpartition("_")[2]
       found.append(
         Series(f"seed {seed}", generations, steps, values, values, values))
   return found

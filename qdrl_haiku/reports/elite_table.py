@@ -14,6 +14,7 @@ from qdrl_haiku.drawing import heatmaps
 from qdrl_haiku.drawing.figure import ORANGE, Figure, Trace
 from qdrl_haiku.map_elites import Repertoire, storage
 from qdrl_haiku.reports import with_plotly
+from qdrl_haiku.storage.strict_json import Record
 
 _HEIGHT = 560
 _HYPERPARAMS = "genotypes/hyperparams/"
@@ -72,7 +73,7 @@ def read_elite_table(run_path: pathlib.Path) -> tuple[Elites | None, list[str]]:
   return None, problems
 
 
-def elite_table_to_json(elites: Elites) -> dict[str, object]:
+def elite_table_to_json(elites: Elites) -> Record:
   """Returns the picture, and the table of each elite that a click shows."""
   repertoire, cells = elites.repertoire, elites.cells
   where = heatmaps.heatmap_places(repertoire)
@@ -142,7 +143,7 @@ def _read(path: pathlib.Path, step: int) -> Elites:
 
 
 def _read_again(path: pathlib.Path, cells: np.ndarray) -> Again:
-  """Reads what `runs.repertoire_files` wrote of a second look at elites."""
+  """Reads what `runs.repertoire_files` wrote when it evaluated elites again."""
   with np.load(path) as file:
     fitness, descriptors = file["fitness"], file["descriptors"]
     if not np.array_equal(file["cells"], cells):

@@ -60,7 +60,7 @@ def page_figure(figure: Figure, caption: str) -> str:
     with_plotly.draw_with_plotly(figure), '<div class="plot"></div>', caption)
 
 
-def page_elites(data: dict[str, object], caption: str) -> str:
+def page_elites(data: strict_json.Record, caption: str) -> str:
   """Returns a repertoire, of `elite_table_to_json`, whose cells are clicked."""
   content = (
     '<div class="repertoire"><div class="map"></div><div class="cell"><label>'

@@ -31,7 +31,10 @@ def initial_record() -> Record:
 def first_record(
   record: Record, seed: int, state: State, known: Row
 ) -> tuple[Record, Row]:
-  """Returns the record and the row, if any, before the first generation."""
+  """Returns the record and the row, if any, before the first generation.
+
+  `known` has the metrics of the first repertoire, {} without one.
+  """
   if not known:
     return record, {}
   steps = int(state.initial_steps)

@@ -136,7 +136,7 @@ def reevaluation_key(run_key: types.Key, generation: int) -> types.Key:
 def reevaluation_row(
   repertoire: map_elites.Repertoire, again: Reevaluation | None, offset: float
 ) -> records.Row:
-  """Returns what a second look adds to the row of a generation."""
+  """Returns the columns of a reevaluation, NaN if there was none."""
   if again is None:
     return dict.fromkeys(_COLUMNS, np.nan)
   seen, corrected = (

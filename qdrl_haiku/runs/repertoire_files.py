@@ -57,7 +57,7 @@ class RepertoireFiles:
 
     found = None
     if is_due(self._config.reevaluation_interval):
-      found = self._look_again(state, run_key)
+      found = self._reevaluate_all(state, run_key)
     if found is not None or is_due(self._config.repertoire_interval):
       self._write(state, step, found)
     return reevaluation.reevaluation_row(
@@ -66,7 +66,7 @@ class RepertoireFiles:
   def finish(self, state: State, run_key: types.Key, step: int) -> None:
     """Evaluates elites of a finished run again, if asked another number."""
     if self._config.num_reevaluations != _known(self._directory):
-      found = self._look_again(state, run_key)
+      found = self._reevaluate_all(state, run_key)
       if found is not None:
         self._write(state, step, found)
 
@@ -75,7 +75,7 @@ class RepertoireFiles:
     found = map_elites.metrics(repertoire, self._qd.qd_offset)
     return records.record_numbers(jax.device_get(found))
 
-  def _look_again(
+  def _reevaluate_all(
     self, state: State, run_key: types.Key
   ) -> Reevaluation | None:
     """Evaluates all elites again, if the run is to."""

@@ -50,7 +50,7 @@ def run(
       compiled anew.
 
   Returns:
-    The last row of metrics, and what was trained; nothing of a dry run.
+    The last row of metrics, and the final state; {} and None for a dry run.
 
   Raises:
     ValueError: if the settings don't fit each other or what is in `logdir`.

@@ -1,4 +1,4 @@
-"""Caches what a start of a program found out, for later starts."""
+"""Keeps compiled programs, and shapes, for later runs of the same settings."""
 
 import contextlib
 import hashlib

@@ -17,14 +17,15 @@ def random_elites(setup: Setup, keys: Key) -> map_elites.Elite:
   size = keys.shape[0]
   genotypes = jax.vmap(setup.learner.genotype)(
     jax.vmap(setup.learner.init)(keys))
-  if setup.controller is None:
+  controller = setup.controller
+  if controller is None:
     hyperparams = setup.default_hyperparams(size)
   else:
     # By as many as members are, which is what the controller may depend on.
     population_size = setup.config.population_size
     key = jax.random.fold_in(keys[0], prng.OfMember.HYPERPARAMS)
     draw = jax.vmap(
-      lambda key: setup.controller.init(key, population_size)[1])
+      lambda key: controller.init(key, population_size)[1])
     populations = draw(jax.random.split(key, -(-size // population_size)))
     hyperparams = jax.tree.map(
       lambda x: x.reshape(-1, *x.shape[2:])[:size], populations)

@@ -163,7 +163,10 @@ class Setup(NamedTuple):
 
   @property
   def batch_sizes(self) -> tuple[int, ...]:
-    """Batches of agents that devices share, the slowest first."""
+    """Sizes of the batches of agents that are divided among devices.
+
+    Members come first, then agents that are evaluated alone.
+    """
     if self.on_host:
       return (1,)
     size = self.config.population_size

@@ -85,4 +85,4 @@ def test_members_stay_sharded_when_spare_slots_are_filled():
   members = {"x": jnp.arange(4), "empty": jnp.zeros((4, 0))}
   filled = moving.move_into_spare_slots(mesh, members, 3)
   assert filled["x"].tolist() == [0, 1, 2, 2]
-  assert {x.sharding.spec for x in filled.values()} == {sharding.SHARED}
+  assert {x.sharding.spec for x in filled.values()} == {sharding.SHARDED}
