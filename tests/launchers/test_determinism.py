@@ -212,10 +212,8 @@ def test_a_process_that_dies_ends_the_other(victim, cache, tmp_path):
     assert time.monotonic() < deadline
     time.sleep(0.1)
   processes[victim].send_signal(signal.SIGKILL)
-  start = time.monotonic()
   other = processes[1 - victim]
-  _, error = other.communicate(timeout=120)
-  assert time.monotonic() - start < 60
+  _, error = other.communicate(timeout=60)
   assert other.returncode != 0
   # Ours, or what JAX says if it notices first.
   assert "another process is gone" in error or "another task died" in error

@@ -100,6 +100,18 @@ def fresh(learner, seed=0):
   return jax.jit(learner.init)(jax.random.key(seed))
 
 
+def observing(learner):
+  """An agent of a skill learner with statistics of observations."""
+  return learner.observe(fresh(learner), observations(50, seed=7))
+
+
+def update_spied(learner, state, batch, **changes):
+  """Updates a skill learner over the spy of `test_diayn`."""
+  hyperparams = learner.hyperparams | {"gain": 1.0} | changes
+  return jax.jit(learner.update)(
+    state, jax.tree.map(jnp.float32, hyperparams), batch, jax.random.key(3))
+
+
 def agent(learner, seed=0):
   """An agent with statistics, and networks far from their initial zeros.
 

@@ -157,9 +157,9 @@ def test_observe_changes_the_statistics_and_nothing_else():
 @_EACH
 def test_calls_outside_of_jit_are_compiled(name):
   learner = common.learner(name)
-  for function in (learner.update, learner.act):
-    # By itself, within the tests' own jit.
-    assert hasattr(function.__wrapped__, "__wrapped__")
+  args = common.agent(learner), *_arguments(learner)[1:]
+  learner.update(*args)
+  assert compilations.of(learner.update, *args) == 0
 
 
 _SIZES = common.OBSERVATION_SIZE, 1

@@ -14,6 +14,7 @@ from tests.learners.test_diayn import _batches, _spy
 _O, _B, _D, _M = common.OBSERVATION_SIZE, common.BATCH_SIZE, 2, 3
 _PRIORS = {"sphere": skills.sphere(2), "discrete": skills.categorical(4)}
 _NUM_OTHERS = 5
+_agent, _update = common.observing, common.update_spied
 
 
 def _learner(prior, seen="descriptor"):
@@ -21,17 +22,6 @@ def _learner(prior, seen="descriptor"):
     (5,), activation="tanh", normalize_observations=True, num_components=_M,
     num_other_skills=_NUM_OTHERS, dynamics_input=seen)
   return learners.dads(_spy(), _O, prior, _D, config)
-
-
-def _agent(learner):
-  state = common.fresh(learner)
-  return learner.observe(state, common.observations(50, seed=7))
-
-
-def _update(learner, state, batch, **changes):
-  hyperparams = learner.hyperparams | {"gain": 1.0} | changes
-  return jax.jit(learner.update)(
-    state, jax.tree.map(jnp.float32, hyperparams), batch, jax.random.key(3))
 
 
 def _log_prob(state, batch, skill, changed):

@@ -11,17 +11,13 @@ from tests.learners.test_diayn import _spy
 
 _O, _B, _K = common.OBSERVATION_SIZE, common.BATCH_SIZE, 2
 _PRIORS = {"sphere": skills.sphere(_K), "discrete": skills.categorical(4)}
+_agent, _update = common.observing, common.update_spied
 
 
 def _learner(prior):
   config = learners.METRAConfig(
     (5,), activation="tanh", normalize_observations=True)
   return learners.metra(_spy(), _O, prior, config=config)
-
-
-def _agent(learner):
-  state = common.fresh(learner)
-  return learner.observe(state, common.observations(50, seed=7))
 
 
 def _batch(prior, seed=0):
@@ -32,12 +28,6 @@ def _batch(prior, seed=0):
     observation=jnp.concatenate([transitions.observation, skill], axis=-1),
     next_observation=jnp.concatenate(
       [transitions.next_observation, skill], axis=-1))
-
-
-def _update(learner, state, batch, **changes):
-  hyperparams = learner.hyperparams | {"gain": 1.0} | changes
-  return jax.jit(learner.update)(
-    state, jax.tree.map(jnp.float32, hyperparams), batch, jax.random.key(3))
 
 
 def _phi(state, observation):

@@ -90,11 +90,11 @@ def test_all_of_a_generations_resets_are_one_that_is_drawn_before():
 def test_instances_begin_with_skills_of_their_own():
   alone = environments.Environment(common.Drift(), episode_length=5)
   env = environments.SkillEnvironment(alone, skills.categorical(3))
-  setup = _setup(population_size=2, num_envs=6, perturbation_interval=12)
+  setup = _setup(population_size=2, num_envs=4, perturbation_interval=8)
   setup = setup._replace(env=env, eval_env=env)
   obs = common.init(setup).members.environment.obs
   np.testing.assert_array_equal(
-    np.argmax(obs[..., -3:], axis=-1), [[0, 1, 2, 0, 1, 2]] * 2)
+    np.argmax(obs[..., -3:], axis=-1), [[0, 1, 2, 0]] * 2)
 
 
 def test_one_environment_draws_what_two_alike_do():
