@@ -124,7 +124,6 @@ def test_an_interval_is_cut_to_what_takes_seconds(monkeypatch):
   assert benchmarks.shorten_for_benchmark(setup).config == setup.config
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("flags", "message"), [
   (["--algorithm", "me_pbt"], "--algorithm=me_pbt on the command line, in one"),
   (["--algorithm=add", "--sweep=tau:0.1,0.2"], "draws no costs of algorithm=a"),
@@ -140,6 +139,7 @@ def test_costs_of_what_is_never_done_are_left_out():
   assert len(costs.draw_costs(rows, "size").axes) == 1
 
 
+@pytest.mark.slow
 def test_the_launcher_prints_one_line_of_json(capsys, tmp_path, monkeypatch):
   users_module.write(tmp_path)
   monkeypatch.chdir(tmp_path)

@@ -26,8 +26,8 @@ def render_comparison_markdown(
     f"`better` the probability that a seed's final value is above one of "
     f"{config.baseline} (Agarwal et al., arXiv 2108.13264). Steps are of all "
     "agents of a run, collection and evaluation together; steps and minutes "
-    "are medians. Where agents had diverged, the lowest value of the task "
-    "counts.\n"]
+    "are medians. Where an agent, or all of a population, had diverged, the "
+    "lowest value of the task counts.\n"]
   for task in dict.fromkeys(row["task"] for row in table):
     is_all = task == ALL_TASKS
     columns = () if is_all else config.columns

@@ -35,23 +35,29 @@ def read_scored_curves(
 ) -> list[Curve]:
   """Reads a column of `metrics.jsonl` of each seed of a run in a directory.
 
-  Values are NaN where an agent had diverged.
+  Values are NaN where the agent, or all members, had diverged. Of other metrics
+  only finite values count: they are means, or measured now and then.
   """
   (found,) = reports.read_runs([str(path)])
   columns = aggregation.columns_to_aggregate(found, metric)
   last = found.metrics[-1] if found.metrics else {}
   num_seeds = len(run.seeds)
-  if len(columns) != num_seeds or columns[0] not in last:
+  tells = run.launcher == "train" or metric.startswith("pbt/")
+  rows_of = {
+    column: [
+      row
+      for row in found.metrics
+      if column in row
+      and (row[column] is not None or (tells and row["generation"]))]
+    for column in columns}
+  if len(columns) != num_seeds or not all(rows_of.values()):
     known = ", ".join(name for name in last if "/seed_" not in name)
     raise ValueError(
       f"metric={metric!r} isn't what {path} has for each of {num_seeds} seeds;"
       f" of its metrics, {known}, name one that tells seeds apart.")
   curves = []
   for seed, column in zip(run.seeds, columns, strict=True):
-    # The row before any training lacks some of the columns.
-    rows = [row for row in found.metrics if column in row]
-    if rows and not rows[0]["generation"] and rows[0][column] is None:
-      del rows[0]
+    rows = rows_of[column]
     steps, values, seconds = (
       np.array([row[name] for row in rows], np.float64)
       for name in ("step", column, "walltime"))

@@ -199,9 +199,11 @@ def _replaced(
 def _chosen(node: _Node, given: Values) -> Settings:
   """Returns the kind of a choice that a flag names."""
   assert node.declared is not None
-  if node.flag not in given:
+  known = node.declared.kinds
+  name = given.get(node.flag)
+  # Named again, it keeps its settings.
+  if name is None or name == _kind_name(node.declared, node.value):
     return node.value
-  name, known = given[node.flag], node.declared.kinds
   if name in known:
     return known[name]
   if ":" in name:

@@ -111,8 +111,8 @@ def create_playground_environment(
     ) from error
   except KeyError as error:
     raise ValueError(
-      f"env_name='playground:{name}' can't take all of {overrides}: its "
-      f"configuration has no {error}; leave that out.") from error
+      f"env_name='playground:{name}' can't take all of {overrides} "
+      f"({error.args[0]}); leave that out.") from error
   except ValueError as error:
     if assets is None:
       raise

@@ -141,7 +141,7 @@ def create(
       _check_backend(env_name, backend, ())
       if randomize:
         raise ValueError(
-          f"randomize={randomize[0]!r} isn't there for {package}'s "
+          f"randomize={randomize[0]!r} can't be used with {package}'s "
           "environments; leave it out.")
       return _PACKAGES[package](name, episode_length=episode_length, **kwargs)
     entry, is_users = _find(env_name)

@@ -98,7 +98,8 @@ def _learner_config(config: Config) -> Settings:
     changes["normalize_observations"] = False
   # New policies whose last layers are near 0 all act alike, and the first
   # repertoire would be a few cells.
-  if learner.network.policy_final_init is None:
+  is_ours = learner.policy_network is None
+  if is_ours and learner.network.policy_final_init is None:
     changes["network"] = dataclasses.replace(
       learner.network, policy_final_init="fan_in")
   # No emitter trains an agent by its own critics.

@@ -26,7 +26,7 @@ def shared_critic(
 ) -> base.SharedCritic:
   """Lets many agents learn from the critics of one.
 
-  Of O numbers observed the policies don't see num_privileged.
+  `num_privileged` of the O numbers observed are hidden from policies.
   """
 
   def improve(

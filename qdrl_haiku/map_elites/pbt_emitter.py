@@ -29,9 +29,9 @@ class Agents(NamedTuple):
   train: Callable[[Tree, Hyperparams, Key], tuple[Tree, Metrics]]
   # (members) -> what a cell stores of each, leaves [P, ...].
   genotypes: Callable[[Tree], Tree]
-  # (members, parents int32 [P], whether each is finite, its evaluation
-  # included, bool [P]) -> members, each with what a child inherits of
-  # `parents[i]`; bit-identical where that is i.
+  # (members, parents int32 [P], finite bool [P]) -> members, each with what a
+  # child inherits of `parents[i]`, bit-identical where that is i. A member that
+  # wasn't finite, its evaluation included, inherits replay and environments.
   inherit: Callable[[Tree, Array, Array], Tree]
   # (members, genotypes [P, ...], where bool [P]) -> members, an agent made of
   # the genotype where true, bit-identical elsewhere.

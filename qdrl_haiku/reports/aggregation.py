@@ -11,6 +11,8 @@ from qdrl_haiku.artifacts import statistics
 from qdrl_haiku.drawing.comparison import Series
 from qdrl_haiku.reports.runs import Run
 
+DERIVED = ("in_effect", "ranges")
+"""What `config.json` holds beside settings, most of which follows from them."""
 ABSENT = "-"
 """Text that is shown where a value is missing."""
 
@@ -51,7 +53,7 @@ def aggregation_differences(runs: Sequence[Run]) -> dict[str, list[str]]:
   found = {
     name: [setting_text(run.settings.get(name, ABSENT)) for run in runs]
     for name in sorted({name for run in runs for name in run.identity})
-    if name not in ("in_effect", "ranges")}  # They follow from the others.
+    if name not in DERIVED}
   return {name: values for name, values in found.items() if len({*values}) > 1}
 
 

@@ -135,7 +135,7 @@ def _configuration(runs: Sequence[Run]) -> Section:
   same = [
     (name, setting_text(value))
     for name, value in sorted(runs[0].identity.items())
-    if name not in different]
+    if name not in different and name not in aggregation.DERIVED]
   title = "All settings" if len(runs) == 1 else "Settings that are the same"
   content.append(page.page_details(title, page.page_pairs(same)))
   versions = [

@@ -68,7 +68,9 @@ class RunDirectory:
       f"{name} was {before.get(name)!r} and is {now.get(name)!r}"
       for name in sorted(before.keys() | now.keys())
       if name.removeprefix("--") not in may_change
-      and before.get(name) != now.get(name)]
+      and before.get(name) != now.get(name)
+      # Runs of earlier versions didn't know all that was in effect.
+      and (name.startswith("--") or before.get(name) is not None)]
     if differing:
       raise ValueError(
         f"the run in {self.path} has other settings: {'; '.join(differing)}. "

@@ -190,10 +190,8 @@ def _taught(
     injection_share = 1 / max(1, size)
   improved, injected, varied = setup.qd.teaching.counts(
     size, gradient_share, injection_share)
-  if injected > 1 and not sees_targets:
-    raise ValueError(
-      f"injection_share={setup.qd.teaching.injection_share:g} would inject "
-      f"pga's one policy {injected} times; leave it out, or give 0.")
+  if not sees_targets:  # There is one policy to inject.
+    injected, varied = min(injected, 1), varied + max(0, injected - 1)
   return make(
     teachers.make_teacher(setup, sees_targets=sees_targets),
     setup.qd.variation_fn, gradient_batch_size=improved,

@@ -299,8 +299,9 @@ def _of_repertoire(setup: Setup) -> Iterator[str]:
       "replaced; give one, such as controllers.pbt.")
   names = qd.emitter_names
   emitters = f"emitter {', '.join(names)}:"
-  if isinstance(qd.emitter, tuple):
-    given = [part.name for part in qd.emitter if part.batch_size is not None]
+  parts = qd.emitter if isinstance(qd.emitter, tuple) else ()
+  if parts:
+    given = [part.name for part in parts if part.batch_size is not None]
     if len(set(names)) < len(names):
       yield f"{emitters} one is there twice; name each once."
     if 0 < len(given) < len(names):
@@ -313,6 +314,14 @@ def _of_repertoire(setup: Setup) -> Iterator[str]:
         "to be evaluated; give each emitter a number.")
     if "pbt" in names[1:]:
       yield f"{emitters} pbt has to be the first."
+  share = qd.teaching.injection_share
+  if share and "pga" in names and "dcrl" not in names:
+    own = [x.batch_size for x in parts if x.name == "pga"]
+    number = round(share * ((own and own[0]) or qd.variation_batch_size))
+    if number > 1:
+      yield (
+        f"{emitters} injection_share={share:g} would inject pga's one policy "
+        f"{number} times; leave it out, or give 0.")
   if qd.resampling is None:
     return
   why = "where agents are evaluated again (adding=adaptive)"

@@ -22,11 +22,18 @@ def _resumed(program, logdir, begun, **changes):
 
 def test_steps_take_the_place_of_generations(tmp_path):
   config = _resumed(
-    experiment.TRAIN_PBT, tmp_path, {"num_generations": 10},
+    experiment.TRAIN_ME_PBT, tmp_path, {"num_generations": 10},
     num_timesteps=20_000)
   assert config.run.num_generations is None
   assert config.run.num_timesteps == 20_000
   assert config.environment.env_name == "point_maze"
+
+
+def test_a_learner_named_again_keeps_its_settings(tmp_path):
+  config = _resumed(
+    experiment.TRAIN, tmp_path, {"hidden_layer_sizes": (64, 64)},
+    learner="td3", num_timesteps=20_000)
+  assert config.learner.network.hidden_layer_sizes == (64, 64)
 
 
 def test_what_has_no_effect_on_the_run_is_refused(tmp_path):

@@ -1,6 +1,7 @@
 """Tests of scores, tables and pictures, with numbers worked out by hand."""
 
 import dataclasses
+import math
 
 import numpy as np
 import pytest
@@ -78,6 +79,21 @@ def test_a_diverged_agent_is_the_worst_of_its_task(tmp_path):
   well, ill = scores.score_curves(scores.fill_diverged(curves), _SETTINGS)
   assert (well["final"], ill["final"]) == (8.0, 3.0)
   assert well["area"] > ill["area"] == 3.0
+
+
+def test_what_is_measured_now_and_then_counts_where_it_was(tmp_path):
+  directory = common.write_population(tmp_path / "run")
+  rows = directory.rows("metrics.jsonl")
+  (directory.path / "metrics.jsonl").write_text("")
+  values = [math.nan, 5.0, math.nan, 7.0]
+  directory.append("metrics.jsonl", [
+    row | {"qd/corrected_qd_score": x}
+    for row, x in zip(rows, values, strict=True)])
+  (curve,) = scores.read_scored_curves(
+    plan.PlannedRun("maze", "x", (0,), "train_me_pbt", ()), directory.path,
+    "qd/corrected_qd_score")
+  assert curve.values.tolist() == [5.0, 7.0]
+  assert curve.steps.tolist() == [200.0, 400.0]
 
 
 def test_a_row_is_of_the_seeds_of_a_method_on_a_task(table):

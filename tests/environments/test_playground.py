@@ -105,7 +105,7 @@ def test_episodes_are_as_of_any_environment(stand_in, is_instance, monkeypatch):
 @pytest.mark.parametrize(("name", "kwargs", "message"), [
   ("Hil", {}, "env_name='playground:Hil' is unknown; did you mean 'Hill'"),
   ("Hill", {"backend": "spring"}, "backend='spring' .*'playground:Hill'; l"),
-  ("Hill", {"scael": 2}, "'playground:Hill' can't .* no 'scael'; leave that"),
+  ("Hill", {"scael": 2}, "'playground:Hill' can't .*scael.*leave that"),
   ("FarAway", {}, "FarAway' can't be loaded .no route to host.*github.com")])
 def test_nonsense_is_refused_in_one_line(stand_in, name, kwargs, message):
   with pytest.raises(ValueError, match=message) as error:

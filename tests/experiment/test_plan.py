@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import experiment
-from qdrl_haiku.training import elites
+from qdrl_haiku.training import elites, emitters
 
 _MAZE = {
   "env_name": "point_maze", "learner": "td3", "hidden_layer_sizes": (4,)}
@@ -46,6 +46,28 @@ def test_random_search_keeps_hyperparameters_in_variations():
   assert any(jax.tree.leaves(jax.tree.map(
     lambda x, y: np.any(x != y), getattr(elite.genotype, name),
     getattr(child.genotype, name))))
+
+
+@pytest.mark.parametrize("emitter", ["pbt", "ga"])
+def test_agents_of_a_repertoire_may_have_a_users_policy(emitter):
+  policy = "tests.learners.test_own_networks:attention"
+  _setup(
+    emitter=emitter, learner="sac", hidden_layer_sizes=(8,),
+    policy_network=policy)
+
+
+def test_smerls_fitness_may_be_chosen():
+  for given, expected in (
+      ({}, "episode_return"), ({"fitness": "coverage"}, "eval/coverage")):
+    config = experiment.TRAIN.configure(
+      {"env_name": "point_maze", "learner": "smerl"} | given)
+    assert config.build().config.fitness == expected
+
+
+def test_policies_of_two_critics_are_injected_as_there_are():
+  setup = _setup(
+    emitter="pga:8,dcrl:8", injection_share=0.5, gradient_share=0.5)
+  emitters.make_training_emitter(setup)
 
 
 @pytest.mark.parametrize("emitter", ["pga", "dcrl"])

@@ -63,6 +63,12 @@ def test_settings_are_compared_as_json_has_them(directory):
     directory.go_on(changed)
 
 
+def test_what_earlier_versions_did_not_note_may_be_in_effect(directory):
+  directory.begin({"seed": 0, "in_effect": {"backend": None}})
+  directory.go_on(
+    {"seed": 0, "in_effect": {"backend": "spring", "plain": False}})
+
+
 def test_a_directory_in_which_another_trains_is_refused(directory):
   directory.begin({})
   other = RunDirectory(directory.path)

@@ -108,7 +108,7 @@ def read_robot(path: str, backend: str | None = None) -> RobotModel:
     # brax knows no bodies without joints.
     spec.compiler.fusestatic = True
     for i, body in enumerate(spec.bodies):
-      body.name = body.name or f"body_{i}"
+      body.name = body.name or f"unnamed_{i}"
     if path.endswith(".urdf"):
       _add_motors(spec)
     model = spec.compile()

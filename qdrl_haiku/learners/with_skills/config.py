@@ -29,6 +29,14 @@ _FITNESS = (
   "mutual_information_lower_bound")
 
 
+def _fitness(default: str) -> str:
+  """Declares which score the fitness is."""
+  return setting(
+    default,
+    f"Which score of an evaluation is the fitness: {', '.join(_FITNESS)}.",
+    choices=_FITNESS)
+
+
 @dataclasses.dataclass(frozen=True)
 class SkillAgentConfig(Settings):
   """Composes an agent of a base learner, skills and an objective."""
@@ -39,10 +47,7 @@ class SkillAgentConfig(Settings):
     "sac", "Algorithm that agents with skills learn to act by, as --learner.",
     kinds=BASES, flag="base_learner")
   skills: SkillConfig = SkillConfig()
-  fitness: str = setting(
-    "diversity_return",
-    f"Which score of an evaluation is the fitness: {', '.join(_FITNESS)}.",
-    choices=_FITNESS)
+  fitness: str = _fitness("diversity_return")
   objective: ObjectiveConfig = ObjectiveConfig()
 
   def __post_init__(self) -> None:
@@ -87,7 +92,7 @@ class DADSAgentConfig(SkillAgentConfig):
 class SMERLAgentConfig(SkillAgentConfig):
   """Composes SMERL of a base learner, skills and a discriminator."""
 
-  fitness: str = "episode_return"
+  fitness: str = _fitness("episode_return")
   objective: SMERLConfig = SMERLConfig()
 
 
