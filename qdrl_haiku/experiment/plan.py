@@ -13,6 +13,8 @@ from qdrl_haiku.storage.directory import RunDirectory
 
 # Environment steps per agent and generation, about, with num_generations.
 _INTERVAL = 1000
+# The most transitions that an agent, and that all together, keep by default.
+_LARGEST_REPLAY, _LARGEST_REPLAYS = 1_000_000, 8_000_000
 
 
 class Plan(NamedTuple):
@@ -56,7 +58,24 @@ def plan_experiment(config: Config) -> Plan:
   if run.num_generations is not None:
     steps = run.num_generations * setup.steps_per_generation
     run = dataclasses.replace(run, num_timesteps=steps)
-  return Plan(dataclasses.replace(config, run=run), setup, search_space)
+  if settings.replay_capacity is None and not setup.on_policy:
+    capacity = _replay_capacity(run.num_timesteps, size if has_members else 1)
+    settings = dataclasses.replace(settings, replay_capacity=capacity)
+    setup = setup._replace(
+      config=dataclasses.replace(setup.config, replay_capacity=capacity))
+  config = dataclasses.replace(config, training=settings, run=run)
+  return Plan(config, setup, search_space)
+
+
+def _replay_capacity(num_timesteps: int, population_size: int) -> int:
+  """Returns how many transitions an agent keeps by default.
+
+  Agents that forget early steps unlearn: in a long run off-policy learners need
+  most of what they have seen (`launchers/RESULTS.md`).
+  """
+  of_each = _LARGEST_REPLAYS // population_size
+  largest = min(num_timesteps, _LARGEST_REPLAY, of_each)
+  return max(largest, training.TrainingConfig.replay_capacity)
 
 
 def _interval(config: Config, learner: learners.Learner) -> int:

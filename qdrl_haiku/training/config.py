@@ -46,8 +46,11 @@ class TrainingConfig(Settings):
     "episode ends before.",
     low=1, needs="learning")
   replay_capacity: int = setting(
-    100_000, "Transitions in each agent's replay buffer.", low=1,
-    needs="learning")
+    100_000,
+    "Transitions in each agent's replay buffer; by default as many as its "
+    "steps, from 100,000 to 1,000,000, but of all agents together at most "
+    "8,000,000 where these are more than 100,000 each.",
+    low=1, open=True, needs="learning")
   min_replay_size: int = setting(
     1000, "Transitions in the replay buffer before learning starts.", low=1,
     needs="learning")
@@ -103,7 +106,8 @@ class TrainingConfig(Settings):
       ("batch_size", self.batch_size),
       ("n_step times num_envs", self.n_step * self.num_envs),
     ):
-      if number > self.replay_capacity:
+      # None where a whole configuration leaves it open.
+      if self.replay_capacity is not None and number > self.replay_capacity:
         raise ValueError(
           f"{name} {number} is more than replay_capacity "
           f"{self.replay_capacity}; lower the first or raise the second.")

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import experiment
+from qdrl_haiku.experiment.plan import plan_experiment
 from qdrl_haiku.training import elites, emitters
 
 _MAZE = {
@@ -76,3 +77,30 @@ def test_offspring_of_a_critic_have_a_learning_rate(emitter):
     _MAZE | {"emitter": emitter, "offspring_learning_rate": 1e-3},
     frozenset({"emitter", "offspring_learning_rate"}))
   assert config.build().qd.teaching.offspring_learning_rate == 1e-3
+
+
+@pytest.mark.parametrize(("flags", "expected"), [
+  ({"num_timesteps": 20_000}, 100_000),
+  ({"num_timesteps": 400_000}, 400_000),
+  ({"num_timesteps": 4_000_000}, 1_000_000),
+  ({"num_timesteps": 400_000, "population_size": 40}, 200_000),
+  ({"num_timesteps": 400_000, "population_size": 400}, 100_000),
+  ({"num_timesteps": 400_000, "replay_capacity": 5000}, 5000)], ids=str)
+def test_agents_remember_their_whole_run_up_to_a_million_steps(flags, expected):
+  config = experiment.TRAIN_PBT.configure(_MAZE | flags)
+  plan = plan_experiment(config)
+  assert plan.setup.config.replay_capacity == expected
+  # A run that is made longer keeps it.
+  assert plan.config.training.replay_capacity == expected
+
+
+def test_a_critic_of_a_repertoire_remembers_a_whole_run_too():
+  setup = _setup(emitter="pga", num_timesteps=3_200_000)
+  assert setup.config.replay_capacity == 1_000_000
+
+
+def test_what_keeps_no_replay_has_no_capacity():
+  config = experiment.TRAIN.configure(
+    {"env_name": "point_maze", "learner": "ppo", "num_timesteps": 400_000,
+     "eval_interval": 4000})
+  assert plan_experiment(config).config.training.replay_capacity is None
