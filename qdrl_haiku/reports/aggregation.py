@@ -29,6 +29,13 @@ class Group(NamedTuple):
     """Returns a metric of each seed."""
     return sum((series_to_aggregate(run, metric) for run in self.runs), [])
 
+  def num_seeds(self, metric: str) -> int:
+    """Returns how many seeds wrote a metric, finite or not."""
+    return sum(
+      column in run.last
+      for run in self.runs
+      for column in columns_to_aggregate(run, metric))
+
 
 def aggregate_runs(runs: Sequence[Run]) -> list[Group]:
   """Puts runs together that differ in their seeds alone."""

@@ -161,8 +161,11 @@ def _comparison(runs: Sequence[Run]) -> list[str]:
       if curve.steps:
         traces += comparison.comparison_curve(curve, comparison.Style.of(i))
         interval = f"{curve.low[-1]:.5g} to {curve.high[-1]:.5g}"
+        number, all_seeds = str(len(seeds)), group.num_seeds(metric)
+        if len(seeds) < all_seeds:
+          number += f" of {all_seeds}, without those that never were finite"
         rows.append([
-          group.label, curves.curve_label(metric), len(seeds), curve.steps[-1],
+          group.label, curves.curve_label(metric), number, curve.steps[-1],
           f"{curve.values[-1]:.5g}", interval if len(seeds) > 1 else ABSENT])
     if traces:
       panels.append(Panel(curves.curve_label(metric), traces, Axis(STEPS)))

@@ -93,6 +93,13 @@ def test_what_differs_between_runs_comes_first(tmp_path):
   assert "<p>No generation has ended yet.</p>" in text
 
 
+def test_seeds_that_diverged_from_the_beginning_are_not_passed_over(tmp_path):
+  for i, scale in enumerate((1.0, 2.0, np.nan)):
+    common.write_population(tmp_path / f"run{i}", scale=scale, seed=i)
+  text = _render(*(tmp_path / f"run{i}" for i in range(3)))
+  assert "<td>2 of 3, without those that never were finite</td>" in text
+
+
 def test_plotly_is_told_what_is_described():
   trace = Trace(
     [0, 1, None], [1.5, float("nan"), None], "a<b", "#0072b2", 3, dash="dot",
