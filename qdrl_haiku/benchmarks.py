@@ -115,14 +115,14 @@ def benchmark_collecting(
   if setup.on_policy:
     learner = setup.learner._replace(update=lambda state, *_: (state, {}))
     setup = setup._replace(learner=learner)
-  elif steps >= config.replay_capacity:
+  elif steps >= config.capacity:
     raise ValueError(
-      f"replay_capacity {config.replay_capacity} must be more than the {steps} "
+      f"replay_capacity {config.capacity} must be more than the {steps} "
       "steps that are collected; raise it, or lower perturbation_interval.")
   else:
     # Nothing is learned, since the buffer never has so many transitions.
     setup = _configured(
-      setup, min_replay_size=config.replay_capacity, random_warm_up=False)
+      setup, min_replay_size=config.capacity, random_warm_up=False)
   members, hyperparams, keys = _population(setup, run_key)
   pool = jax.jit(lambda keys: members_lib.draw_member_pool(setup, keys))(keys)
 
@@ -150,7 +150,7 @@ def benchmark_updating(
       members_lib.member_transition_example(setup))
   else:
     full = members.replay._replace(
-      size=jnp.full_like(members.replay.size, setup.config.replay_capacity))
+      size=jnp.full_like(members.replay.size, setup.config.capacity))
 
   def interval(
     setup: Setup, states: State, full: Tree, hyperparams: Tree, keys: Tree

@@ -67,10 +67,7 @@ def _with_episodes(
 ) -> training.TrainingConfig:
   """Fills in the default number of evaluation episodes, and other changes."""
   number = settings.num_eval_episodes or default
-  # Until the length of the run is known.
-  capacity = settings.replay_capacity or training.TrainingConfig.replay_capacity
-  return dataclasses.replace(
-    settings, num_eval_episodes=number, replay_capacity=capacity, **changes)
+  return dataclasses.replace(settings, num_eval_episodes=number, **changes)
 
 
 def _check_sizes(learner: Settings) -> None:

@@ -75,7 +75,7 @@ def _replay_capacity(num_timesteps: int, population_size: int) -> int:
   """
   of_each = _LARGEST_REPLAYS // population_size
   largest = min(num_timesteps, _LARGEST_REPLAY, of_each)
-  return max(largest, training.TrainingConfig.replay_capacity)
+  return max(largest, training.LEAST_REPLAY)
 
 
 def _interval(config: Config, learner: learners.Learner) -> int:

@@ -63,9 +63,7 @@ class Program(NamedTuple):
 
 # The length of the run and the skills decide what is left open.
 _TRAINING = config_lib.replace_in_config_tree(
-  TrainingConfig(),
-  dict.fromkeys(
-    ("num_eval_episodes", "perturbation_interval", "replay_capacity")))
+  TrainingConfig(), {"perturbation_interval": None, "num_eval_episodes": None})
 TRAIN = Program(
   "train", Config(controller=None, training=_TRAINING),
   {"population_size": "num_seeds", "perturbation_interval": "eval_interval"})

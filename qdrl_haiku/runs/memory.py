@@ -167,7 +167,7 @@ def _shared_batches(setup: Setup, state: State) -> int:
     return 0
   steps = qd.teaching.num_critic_steps + qd.teaching.num_policy_steps
   row = sum(_bytes(x.storage) for x in buffers)
-  return steps * setup.config.batch_size * row // setup.config.replay_capacity
+  return steps * setup.config.batch_size * row // setup.config.capacity
 
 
 def _bytes(tree: types.Tree) -> int:

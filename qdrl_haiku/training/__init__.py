@@ -1,6 +1,7 @@
 """Training: what composes environments, actors, learners and controllers."""
 
 from qdrl_haiku.training.config import (
+  LEAST_REPLAY,
   CMAConfig,
   TeachingConfig,
   TrainingConfig,

@@ -8,6 +8,9 @@ from typing import NamedTuple
 from qdrl_haiku import learners
 from qdrl_haiku.config import Settings, setting
 
+LEAST_REPLAY = 100_000
+"""Transitions that an agent keeps by default, or more in a longer run."""
+
 
 @dataclasses.dataclass(frozen=True)
 class TrainingConfig(Settings):
@@ -45,12 +48,12 @@ class TrainingConfig(Settings):
     "Steps over which rewards are summed before bootstrapping; fewer where the "
     "episode ends before.",
     low=1, needs="learning")
-  replay_capacity: int = setting(
-    100_000,
+  replay_capacity: int | None = setting(
+    None,
     "Transitions in each agent's replay buffer; by default as many as its "
     "steps, from 100,000 to 1,000,000, but of all agents together at most "
     "8,000,000 where these are more than 100,000 each.",
-    low=1, open=True, needs="learning")
+    low=1, needs="learning")
   min_replay_size: int = setting(
     1000, "Transitions in the replay buffer before learning starts.", low=1,
     needs="learning")
@@ -106,11 +109,16 @@ class TrainingConfig(Settings):
       ("batch_size", self.batch_size),
       ("n_step times num_envs", self.n_step * self.num_envs),
     ):
-      # None where a whole configuration leaves it open.
+      # Where it isn't given, the length of the run decides.
       if self.replay_capacity is not None and number > self.replay_capacity:
         raise ValueError(
           f"{name} {number} is more than replay_capacity "
           f"{self.replay_capacity}; lower the first or raise the second.")
+
+  @property
+  def capacity(self) -> int:
+    """Transitions in each agent's replay buffer, 100,000 if none are given."""
+    return self.replay_capacity or LEAST_REPLAY
 
 
 @dataclasses.dataclass(frozen=True)
@@ -225,9 +233,9 @@ def training_iterations(
       f"{steps} steps. The nearest: "
       f"{nearest_interval_multiples(config.perturbation_interval, steps)}.")
   is_stored = learner.learns_from == "replay"
-  if is_stored and steps > config.replay_capacity:
+  if is_stored and steps > config.capacity:
     raise ValueError(
-      f"replay_capacity {config.replay_capacity} is less than the {steps} "
+      f"replay_capacity {config.capacity} is less than the {steps} "
       "transitions that one iteration collects; raise it.")
   return Iterations(num_iterations, num_env_steps, num_updates)
 

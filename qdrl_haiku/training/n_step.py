@@ -99,7 +99,7 @@ def cut_n_step(
   For a buffer to which steps of other environments are going to be added: an
   inherited one, or one whose environments have been reset.
   """
-  capacity = setup.config.replay_capacity
+  capacity = setup.config.capacity
   latest = state.position - 1 - jnp.arange(setup.config.num_envs)
   extras = state.storage.extras
   places = latest % capacity

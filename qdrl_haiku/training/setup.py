@@ -207,7 +207,7 @@ class Setup(NamedTuple):
   @property
   def buffer(self) -> replay.ReplayBuffer:
     """The replay buffer of one agent."""
-    return replay.uniform(self.config.replay_capacity)
+    return replay.uniform(self.config.capacity)
 
   def default_hyperparams(self, size: int) -> Hyperparams:
     """Returns the learner's hyperparameters for each of so many agents."""

@@ -60,9 +60,9 @@ def make_teacher(setup: Setup, *, sees_targets: bool) -> map_elites.Teacher:
     setup.qd.variation_batch_size, setup.qd.num_initial_genotypes)
   steps = num_agents * setup.config.num_eval_episodes
   steps *= setup.eval_env.episode_length
-  if steps > setup.config.replay_capacity:
+  if steps > setup.config.capacity:
     raise ValueError(
-      f"replay_capacity {setup.config.replay_capacity} is less than the "
+      f"replay_capacity {setup.config.capacity} is less than the "
       f"{steps} transitions of {num_agents} agents' episodes; raise it.")
   lower, upper = jnp.array(descriptor.lower), jnp.array(descriptor.upper)
 

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from qdrl_haiku import experiment
+from qdrl_haiku import environments, experiment, runs
 from qdrl_haiku.experiment.plan import plan_experiment
 from qdrl_haiku.training import elites, emitters
 
@@ -104,3 +104,10 @@ def test_what_keeps_no_replay_has_no_capacity():
     {"env_name": "point_maze", "learner": "ppo", "num_timesteps": 400_000,
      "eval_interval": 4000})
   assert plan_experiment(config).config.training.replay_capacity is None
+
+
+def test_python_runs_remember_all_of_it_too():
+  config = experiment.Config(
+    environment=environments.EnvironmentConfig("point_maze"),
+    run=runs.RunConfig(num_timesteps=400_000))
+  assert config.build().config.replay_capacity == 400_000

@@ -22,7 +22,7 @@ class State(NamedTuple):
 
 def make_emitter(setup):
   learner, config, plan = setup.learner, setup.config, setup.map_elites
-  buffer = replay.uniform(config.replay_capacity)
+  buffer = replay.uniform(config.capacity)
   size = plan.variation_batch_size
   variations = map_elites.genetic_emitter(plan.variation_fn, size - 1)
   hyperparams = jax.tree.map(jnp.float32, learner.hyperparams)
