@@ -13,8 +13,9 @@ from qdrl_haiku.storage.directory import RunDirectory
 
 # Environment steps per agent and generation, about, with num_generations.
 _INTERVAL = 1000
-# The most transitions that an agent, and that all together, keep by default.
-_LARGEST_REPLAY, _LARGEST_REPLAYS = 1_000_000, 8_000_000
+# The most transitions that an agent, and bytes that all together, keep by
+# default.
+_LARGEST_REPLAY, _LARGEST_REPLAYS = 1_000_000, 2**31
 
 
 class Plan(NamedTuple):
@@ -59,7 +60,8 @@ def plan_experiment(config: Config) -> Plan:
     steps = run.num_generations * setup.steps_per_generation
     run = dataclasses.replace(run, num_timesteps=steps)
   if settings.replay_capacity is None and not setup.on_policy:
-    capacity = _replay_capacity(run.num_timesteps, size if has_members else 1)
+    number = size if has_members else 1
+    capacity = _replay_capacity(run.num_timesteps, number, setup.env)
     settings = dataclasses.replace(settings, replay_capacity=capacity)
     setup = setup._replace(
       config=dataclasses.replace(setup.config, replay_capacity=capacity))
@@ -67,13 +69,16 @@ def plan_experiment(config: Config) -> Plan:
   return Plan(config, setup, search_space)
 
 
-def _replay_capacity(num_timesteps: int, population_size: int) -> int:
+def _replay_capacity(
+  num_timesteps: int, population_size: int, env: environments.BatchedEnvironment
+) -> int:
   """Returns how many transitions an agent keeps by default.
 
   Agents that forget early steps unlearn: in a long run off-policy learners need
   most of what they have seen (`launchers/RESULTS.md`).
   """
-  of_each = _LARGEST_REPLAYS // population_size
+  row = 4 * (2 * env.observation_size + env.action_size + 2)
+  of_each = _LARGEST_REPLAYS // (row * population_size)
   largest = min(num_timesteps, _LARGEST_REPLAY, of_each)
   return max(largest, training.LEAST_REPLAY)
 

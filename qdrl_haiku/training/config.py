@@ -51,8 +51,8 @@ class TrainingConfig(Settings):
   replay_capacity: int | None = setting(
     None,
     "Transitions in each agent's replay buffer; by default as many as its "
-    "steps, from 100,000 to 1,000,000, but of all agents together at most "
-    "8,000,000 where these are more than 100,000 each.",
+    "steps, from 100,000 to 1,000,000; if those of all agents would take more "
+    "than 2 GiB, fewer, but not less than 100,000.",
     low=1, needs="learning")
   min_replay_size: int = setting(
     1000, "Transitions in the replay buffer before learning starts.", low=1,

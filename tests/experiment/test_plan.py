@@ -83,8 +83,9 @@ def test_offspring_of_a_critic_have_a_learning_rate(emitter):
   ({"num_timesteps": 20_000}, 100_000),
   ({"num_timesteps": 400_000}, 400_000),
   ({"num_timesteps": 4_000_000}, 1_000_000),
-  ({"num_timesteps": 400_000, "population_size": 40}, 200_000),
-  ({"num_timesteps": 400_000, "population_size": 400}, 100_000),
+  # Of 32 bytes each: two observations and an action of two numbers, and two.
+  ({"num_timesteps": 400_000, "population_size": 256}, 2**31 // 256 // 32),
+  ({"num_timesteps": 400_000, "population_size": 4096}, 100_000),
   ({"num_timesteps": 400_000, "replay_capacity": 5000}, 5000)], ids=str)
 def test_agents_remember_their_whole_run_up_to_a_million_steps(flags, expected):
   config = experiment.TRAIN_PBT.configure(_MAZE | flags)
