@@ -59,9 +59,13 @@ def plan_experiment(config: Config) -> Plan:
   if run.num_generations is not None:
     steps = run.num_generations * setup.steps_per_generation
     run = dataclasses.replace(run, num_timesteps=steps)
-  if settings.replay_capacity is None and not setup.on_policy:
-    number = size if has_members else 1
-    capacity = _replay_capacity(run.num_timesteps, number, setup.env)
+  learns = "learning" not in config.missing()
+  if settings.replay_capacity is None or not learns:
+    capacity = training.LEAST_REPLAY
+    if learns and not setup.on_policy:
+      # A critic that a repertoire shares stores what all agents do.
+      number, steps = (size, 1) if has_members else (1, setup.num_evaluated[1])
+      capacity = _replay_capacity(run.num_timesteps * steps, number, setup.env)
     settings = dataclasses.replace(settings, replay_capacity=capacity)
     setup = setup._replace(
       config=dataclasses.replace(setup.config, replay_capacity=capacity))
@@ -70,7 +74,7 @@ def plan_experiment(config: Config) -> Plan:
 
 
 def _replay_capacity(
-  num_timesteps: int, population_size: int, env: environments.BatchedEnvironment
+  num_steps: int, population_size: int, env: environments.BatchedEnvironment
 ) -> int:
   """Returns how many transitions an agent keeps by default.
 
@@ -79,7 +83,7 @@ def _replay_capacity(
   """
   row = 4 * (2 * env.observation_size + env.action_size + 2)
   of_each = _LARGEST_REPLAYS // (row * population_size)
-  largest = min(num_timesteps, _LARGEST_REPLAY, of_each)
+  largest = min(num_steps, _LARGEST_REPLAY, of_each)
   return max(largest, training.LEAST_REPLAY)
 
 

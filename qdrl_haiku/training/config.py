@@ -109,11 +109,10 @@ class TrainingConfig(Settings):
       ("batch_size", self.batch_size),
       ("n_step times num_envs", self.n_step * self.num_envs),
     ):
-      # Where it isn't given, the length of the run decides.
-      if self.replay_capacity is not None and number > self.replay_capacity:
+      if number > self.capacity:
         raise ValueError(
-          f"{name} {number} is more than replay_capacity "
-          f"{self.replay_capacity}; lower the first or raise the second.")
+          f"{name} {number} is more than replay_capacity {self.capacity}; "
+          "lower the first or raise the second.")
 
   @property
   def capacity(self) -> int:

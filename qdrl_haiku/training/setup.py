@@ -347,5 +347,7 @@ def _ignored(setup: Setup) -> Iterator[str]:
   for name, why in reasons.items():
     value = getattr(setup.config, name)
     default = getattr(config_lib.TrainingConfig, name)
-    if value != default:
+    # Runs note how much they would keep, though they keep nothing.
+    is_noted = name == "replay_capacity" and value == config_lib.LEAST_REPLAY
+    if value != default and not is_noted:
       yield f"{name}={value!r} has no effect: {why}; leave it at {default!r}."

@@ -1,12 +1,16 @@
 """Tests of what configurations are made into."""
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
 
 from qdrl_haiku import environments, experiment, runs
 from qdrl_haiku.experiment.plan import plan_experiment
+from qdrl_haiku.storage.directory import RunDirectory
 from qdrl_haiku.training import elites, emitters
+from qdrl_haiku.training.setup import check_setup
 
 _MAZE = {
   "env_name": "point_maze", "learner": "td3", "hidden_layer_sizes": (4,)}
@@ -96,15 +100,31 @@ def test_agents_remember_their_whole_run_up_to_a_million_steps(flags, expected):
 
 
 def test_a_critic_of_a_repertoire_remembers_a_whole_run_too():
-  setup = _setup(emitter="pga", num_timesteps=3_200_000)
-  assert setup.config.replay_capacity == 1_000_000
+  # Ten agents act in each generation.
+  setup = _setup(emitter="pga", num_timesteps=20_000, variation_batch_size=10)
+  assert setup.config.replay_capacity == 200_000
 
 
-def test_what_keeps_no_replay_has_no_capacity():
-  config = experiment.TRAIN.configure(
-    {"env_name": "point_maze", "learner": "ppo", "num_timesteps": 400_000,
-     "eval_interval": 4000})
-  assert plan_experiment(config).config.training.replay_capacity is None
+@pytest.mark.parametrize(("program", "flags"), [
+  (experiment.TRAIN, {"learner": "ppo", "eval_interval": 4000}),
+  (experiment.TRAIN_ME_PBT, {"emitter": "ga"}),
+  (experiment.TRAIN_ME_PBT, {"emitter": "ga", "learner": "ppo"})], ids=str)
+@pytest.mark.parametrize("earlier", [None, 100_000])
+def test_what_keeps_no_replay_can_be_made_longer(
+  program, flags, earlier, tmp_path
+):
+  given = _MAZE | flags | {"replay_capacity": earlier}
+  first = plan_experiment(program.configure(given | {"num_timesteps": 200_000}))
+  RunDirectory(tmp_path).begin(
+    program.values(first.config) | {"launcher": f"{program.name}.py"})
+  longer = dataclasses.replace(
+    experiment.read_config(str(tmp_path)).run, num_timesteps=400_000)
+  again = plan_experiment(dataclasses.replace(
+    experiment.read_config(str(tmp_path)), run=longer))
+  check_setup(again.setup)
+  capacities = {
+    x.config.training.replay_capacity for x in (first, again)}
+  assert capacities == {100_000}
 
 
 def test_python_runs_remember_all_of_it_too():
