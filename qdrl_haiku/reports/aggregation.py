@@ -12,7 +12,7 @@ from qdrl_haiku.drawing.comparison import Series
 from qdrl_haiku.reports.runs import Run
 
 DERIVED = ("in_effect", "ranges")
-"""Parts of `config.json` beside the settings, from which most of them follow."""
+"""Parts of `config.json` beside settings, from which most of them follow."""
 ABSENT = "-"
 """Text that is shown where a value is missing."""
 
