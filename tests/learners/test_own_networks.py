@@ -154,8 +154,9 @@ def test_weights_of_a_users_own_critic_keep_their_norm():
   state = learner.init(jax.random.key(0))
   after, _ = learner.update(
     state, learner.hyperparams, common.batches(learner), jax.random.key(1))
+  # Adam's first steps are its learning rate, one for each of the two batches.
   for params in (state.critic_params, after.critic_params):
-    np.testing.assert_allclose(params["linear"]["w"], 2.0, atol=0.1)
+    np.testing.assert_allclose(params["linear"]["w"], 2.0, atol=2.1 * 2e-3)
 
 
 def test_a_network_that_numpy_can_not_act_by_is_not_exported(tmp_path):
