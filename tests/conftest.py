@@ -70,7 +70,10 @@ def pytest_configure() -> None:
     # XLA have no other way. Modules that LLVM compiles side by side cost more.
     cheaper = xla.known_xla_flags({
       "xla_cpu_use_fusion_emitters": "false",
-      "xla_cpu_parallel_codegen_split_count": "1"})
+      "xla_cpu_parallel_codegen_split_count": "1",
+      # On GPUs it chooses kernels by trying several, some of which are wrong
+      # for arrays as small as tests have; see `cpu.compiler_options`.
+      "xla_gpu_autotune_level": "0"})
     given = os.environ.get("XLA_FLAGS", "")
     patch.setenv("XLA_FLAGS", " ".join([given, *cheaper]))
     jax.block_until_ready(jax.jit(lambda: 0)())  # XLA reads its flags once.

@@ -109,7 +109,8 @@ def test_repetitions_end_when_the_minute_is_over(monkeypatch, capsys):
 
 def test_an_interval_is_cut_to_what_takes_seconds(monkeypatch):
   # A critic step of a second.
-  monkeypatch.setattr(benchmarks, "_FLOPS", {"cpu": 1e9})
+  monkeypatch.setattr(
+    benchmarks, "_FLOPS", {jax.default_backend(): 1e9})
   monkeypatch.setattr(
     benchmarks, "benchmark_flops_per_update", lambda setup: 1e9)
   setup = _setup(perturbation_interval=160, min_replay_size=32)

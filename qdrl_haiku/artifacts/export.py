@@ -3,7 +3,6 @@
 An .npz needs NumPy alone, see `numpy_policy`; an .onnx needs an ONNX runtime.
 """
 
-import importlib.metadata
 import json
 import os
 import pathlib
@@ -12,7 +11,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from qdrl_haiku import files, learners, map_elites, networks, types
+from qdrl_haiku import (
+  __version__,
+  files,
+  learners,
+  map_elites,
+  networks,
+  types,
+)
 from qdrl_haiku.artifacts import numpy_policy
 from qdrl_haiku.artifacts.numpy_policy import Policy, load
 
@@ -67,7 +73,7 @@ def export_policy(
     policy = _agreeing_policy(learner, state)
   record = {
     "format": numpy_policy.FORMAT,
-    "version": importlib.metadata.version("qdrl_haiku"),
+    "version": __version__,
     **policy.config,
     "info": info}
   try:

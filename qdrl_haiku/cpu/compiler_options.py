@@ -23,7 +23,11 @@ class CompilerOptions(NamedTuple):
 
 
 def platform_compiler_options(platform: str | None = None) -> CompilerOptions:
-  """Returns the options for programs on a platform: none but on CPUs.
+  """Returns the options for programs on a platform.
+
+  On GPUs XLA chooses each fusion's kernel by trying several, and some are wrong
+  for small arrays: with jax 0.11.2 CrossQ's gradients were NaN (jax issue 39486
+  is alike). So it doesn't try kernels for fusions; it does for matrix products.
 
   On CPUs LLVM's costlier passes take a quarter of the compile time, and gain
   2 % in speed at most. XLA's fusion emitters take another third, and make
@@ -32,8 +36,12 @@ def platform_compiler_options(platform: str | None = None) -> CompilerOptions:
   but only once.
   """
   platform = platform or jax.default_backend()
-  if switch.is_switched_to_plain() or platform != "cpu":
+  if switch.is_switched_to_plain() or platform not in ("cpu", "gpu"):
     return CompilerOptions({}, {}, {})
+  if platform == "gpu":
+    tries_kernels = "xla_gpu_experimental_enable_fusion_autotuner"
+    known = xla.known_xla_options({tries_kernels: False})
+    return CompilerOptions(known, known, known)
   level = "xla_backend_optimization_level"
   always: Options = {level: 1}
   often = always | {"xla_cpu_use_fusion_emitters": False}

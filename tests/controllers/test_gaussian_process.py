@@ -11,6 +11,7 @@ import pytest
 
 from qdrl_haiku.controllers import gaussian_process
 from qdrl_haiku.controllers.gaussian_process import Parameters, Points
+from tests import marks
 
 _SIZE = 24
 
@@ -164,6 +165,7 @@ def test_many_equal_points_are_factorised_in_float32():
   assert 0 < deviation[0] < 0.15
 
 
+@marks.ON_CPU
 def test_of_many_points_lapack_makes_no_batches():
   """Its threads wait for each other there, for ever on several devices."""
   size = 257

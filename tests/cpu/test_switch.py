@@ -77,9 +77,16 @@ def test_each_hook_has_a_plain_version_that_agrees(name, monkeypatch):
 
 def test_compiler_options_are_left_out(monkeypatch):
   assert all(compiler_options.platform_compiler_options("cpu"))
-  assert not any(compiler_options.platform_compiler_options("cuda"))
+  assert not any(compiler_options.platform_compiler_options("tpu"))
   monkeypatch.setenv("QDRL_PLAIN", "1")
-  assert not any(compiler_options.platform_compiler_options("cpu"))
+  for platform in "cpu", "gpu":
+    assert not any(compiler_options.platform_compiler_options(platform))
+
+
+def test_on_gpus_no_kernels_are_tried_for_fusions():
+  """Where it tries them, XLA may choose one that computes wrong numbers."""
+  for options in compiler_options.platform_compiler_options("gpu"):
+    assert options == {"xla_gpu_experimental_enable_fusion_autotuner": False}
 
 
 _KNOWN, _UNKNOWN = "xla_backend_optimization_level", "xla_cpu_that_never_was"

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import networks
+from tests import marks
 from tests.learners import reference
 
 _KEY = jax.random.key(0)
@@ -165,6 +166,7 @@ def test_weights_may_start_orthogonal(final):
     "critic/linear_0"]["w"])
 
 
+@marks.ON_CPU
 def test_orthogonal_weights_of_a_population_are_factorised_one_by_one():
   """In batches LAPACK's calls wait for each other, at times for ever."""
   config = networks.ResidualNetworkConfig(
