@@ -237,7 +237,8 @@ class EnvironmentConfig(Settings):
     "path of a robot's .xml or .urdf, or package.module:function, which "
     "returns an object with brax's reset and step.")
   backend: str | None = setting(
-    None, "Physics of brax: generalized, spring, positional or mjx.")
+    None,
+    "Physics of brax: generalized (slow on GPUs), spring, positional or mjx.")
   episode_length: int | None = setting(
     None,
     "Steps after which an episode is truncated; by default the environment's "
