@@ -26,7 +26,10 @@ _SECONDS = 600
 _MAZE = (
   "--env_name=point_maze", "--hidden_layer_sizes=64,64", "--batch_size=256",
   "--num_eval_episodes=1", "--nostart_twice", "--repetitions=3")
-_QUICK = f"--flagfile={_LAUNCHERS / 'flagfiles' / 'quickstart.flags'}"
+_PPO = (
+  "--learner=ppo", "--env_name=ant", "--num_envs=2048", "--population_size=4",
+  "--hidden_layer_sizes=64,64", "--perturbation_interval=819200",
+  "--num_timesteps=4096000")
 
 
 # Where the script itself is tried out.
@@ -34,7 +37,8 @@ _SMALL = {
   "benchmark": (
     "--perturbation_interval=160", "--repetitions=1", "--min_replay_size=160",
     "--replay_capacity=10000"),
-  "train_pbt": ("--num_timesteps=1120",)}
+  "train_pbt": (
+    "--num_envs=64", "--perturbation_interval=1600", "--num_timesteps=3200")}
 
 
 class Measurement(NamedTuple):
@@ -54,7 +58,7 @@ def _benchmark(question, algorithm, flags, *numbers):
 
 
 def _measurements(population, num_envs, robot):
-  """The ten, for a large population and many environments."""
+  """All of them, for a large population and many environments."""
   four, many = "--population_size=4", f"--population_size={population}"
   updates, steps = "updates_per_second", "env_steps_per_second"
   seconds = "generation_seconds", "time_to_first_update_seconds"
@@ -81,10 +85,12 @@ def _measurements(population, num_envs, robot):
                "exploit_milliseconds", "decision_milliseconds"),
     _benchmark("How long is a whole generation, and a start?", "pbt",
                (*_MAZE, four), *seconds),
-    Measurement("Does the quickstart learn?", "train_pbt",
-                (_QUICK, "--num_timesteps=5600"), ("pbt/mean_return",)),
-    Measurement("And with exact products (no TF32)?", "train_pbt",
-                (_QUICK, "--num_timesteps=5600"), ("pbt/mean_return",),
+    _benchmark("And if XLA chooses kernels by trying them?", "pbt",
+               (*_MAZE, four), *seconds)._replace(
+                 environment=(("QDRL_PLAIN", "1"),)),
+    Measurement("Does PPO learn?", "train_pbt", _PPO, ("pbt/mean_return",)),
+    Measurement("And with exact products (no TF32)?", "train_pbt", _PPO,
+                ("pbt/mean_return",),
                 (("JAX_DEFAULT_MATMUL_PRECISION", "highest"),))]
 
 
