@@ -1,8 +1,4 @@
-"""Trains methods on tasks by seeds, one run at a time, and compares them.
-
-python launchers/compare.py --output=logs/comparison \
-  --flagfile=launchers/flagfiles/compare_maze.flags
-"""
+"""Trains methods on tasks by seeds, one run at a time, and compares them."""
 
 from qdrl_haiku.cli import compare
 

@@ -1,7 +1,4 @@
-"""Evaluates an agent that a run left behind; the run stays as it is.
-
-python launchers/evaluate.py --logdir=logs/my_run --member=3 --render=gif
-"""
+"""Evaluates an agent that a run left behind; the run stays as it is."""
 
 from qdrl_haiku.cli import evaluate
 

@@ -1,7 +1,4 @@
-"""Writes one HTML page about runs, finished or not; they stay as they are.
-
-python launchers/report.py --logdir=logs/first --logdir=logs/second
-"""
+"""Writes one HTML page about runs, finished or not; they stay as they are."""
 
 from qdrl_haiku.cli import report
 

@@ -1,7 +1,4 @@
-"""Trains one learner, or several seeds of it side by side.
-
-python launchers/train.py --learner=sac --env_name=reacher --num_seeds=3
-"""
+"""Trains one learner, or several seeds of it side by side."""
 
 from qdrl_haiku.cli import training
 

@@ -1,8 +1,4 @@
-"""Fills a repertoire with agents: MAP-Elites, or ME-PBT.
-
-python launchers/train_me_pbt.py \
-  --flagfile=launchers/flagfiles/me_pbt_point_maze.flags
-"""
+"""Fills a repertoire with agents: MAP-Elites, or ME-PBT."""
 
 from qdrl_haiku.cli import training
 

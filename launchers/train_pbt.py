@@ -1,7 +1,4 @@
-"""Trains a population of agents and tunes it by population-based training.
-
-python launchers/train_pbt.py --flagfile=launchers/flagfiles/quickstart.flags
-"""
+"""Trains a population of agents and tunes it by population-based training."""
 
 from qdrl_haiku.cli import training
 

@@ -128,6 +128,7 @@ def test_an_interval_is_cut_to_what_takes_seconds(monkeypatch):
 @pytest.mark.parametrize(("flags", "message"), [
   (["--algorithm", "me_pbt"], "--algorithm=me_pbt on the command line, in one"),
   (["--algorithm=add", "--sweep=tau:0.1,0.2"], "draws no costs of algorithm=a"),
+  (["--sweep=tau:0.1,0.2", "--output=nowhere/a.png"], "there is no directory"),
 ])
 def test_what_can_not_be_measured_is_refused(capsys, flags, message):
   harness.assert_refused(harness.run(capsys, "benchmark", *flags), message)

@@ -9,6 +9,7 @@ Takes the flags of train_pbt.py, or with --algorithm=me_pbt of train_me_pbt.py.
 import dataclasses
 import json
 import os
+import pathlib
 import re
 import subprocess
 import sys
@@ -177,6 +178,9 @@ def _sweep(config: BenchmarkConfig, sweep: str, known: Collection[str]) -> None:
       "population_size:1,2,4,8.")
   if os.path.lexists(config.output):
     raise ValueError(f"--output={config.output} is there; name a new file.")
+  if not pathlib.Path(config.output).parent.is_dir():
+    raise ValueError(
+      f"--output={config.output}: there is no directory for it.")
   name, rows = match[1], []
   for value in match[2].split(","):
     rows.append({name: value, **_measure_anew(config, [f"--{name}={value}"])})

@@ -44,8 +44,8 @@ class EvaluateConfig(Settings):
   # Beyond the bound, resampling them takes minutes.
   num_eval_episodes: int | None = setting(
     None,
-    f"Episodes to evaluate; by default {DEFAULT_EPISODES}, or with skills 2 "
-    "for each.",
+    f"Episodes to evaluate; by default {DEFAULT_EPISODES}, or with skills, "
+    "unless --skill chooses one, as many as the run's evaluations have.",
     low=1, high=100_000)
   seed: int = setting(
     0, "Seed of the episodes' random numbers.", low=0, high=2**32 - 1)
@@ -96,11 +96,12 @@ def check_evaluate_config(config: EvaluateConfig) -> EvaluateConfig:
   """Checks what can be checked without the run, and names the file to draw."""
   if not config.logdir:
     raise ValueError("--logdir is missing: which run is to be evaluated?")
+  if config.best is False:
+    raise ValueError(
+      "--nobest chooses no agent; give --member or --cell in its place.")
   if len(config.choices) > 1:
     flags = " and ".join(f"--{name}" for name in config.choices)
     raise ValueError(f"{flags} choose one agent each; give one of them.")
-  if config.best is False:
-    raise ValueError("--nobest chooses no agent; give --member or --cell.")
   if config.goal is not None and (config.skill is not None or config.sweep):
     raise ValueError(
       f"--goal={config.text('goal')} chooses the skills of episodes to one "

@@ -42,11 +42,8 @@ def launch_main(
 ) -> None:
   """Parses flags, calls `main`, and turns a user's mistake into one line.
 
-  Args:
-    main: of a program; it's called with what the flags were given.
-    own: the program's flags, by name.
-    summary: what the program does, for `--help`.
-    renamed: the program's names of settings that have others in the package.
+  `--help` begins with the summary; `renamed` has the program's own names of
+  settings, by their names in the package.
   """
   known = dict(own) | config_lib.config_tree_flags(ProgramConfig())
   if _HELP.intersection(sys.argv):

@@ -61,15 +61,9 @@ def render_comparison_markdown(
 def render_comparison_picture(
   curves: Sequence[Curve], table: Sequence[Row], config: CompareConfig
 ) -> matplotlib_figure.Figure:
-  """Draws curves of each task, and the overall scores of methods.
+  """Draws curves of each task, and scores of methods, each in one style.
 
-  Args:
-    curves: of the runs.
-    table: of `scores.score_table`.
-    config: what is compared.
-
-  Returns:
-    The figure, in which a method has one style everywhere.
+  The table is that of `scores.score_table`.
   """
   tasks = [*dict.fromkeys(curve.task for curve in curves)]
   methods = dict.fromkeys(curve.method for curve in curves)

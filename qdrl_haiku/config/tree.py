@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
+
 from qdrl_haiku import names
 from qdrl_haiku.config.settings import (
   NOTHING,
@@ -123,8 +125,15 @@ def config_tree_values(config: Settings) -> Changes:
       found |= config_tree_values(value)
       found[node.flag] = _kind_name(declared, value)
     elif node.flag:
-      found[node.flag] = list(value) if isinstance(value, tuple) else value
+      found[node.flag] = _plain(value)
   return found
+
+
+def _plain(value: Any) -> Any:
+  """Returns a setting's value as JSON has it."""
+  if isinstance(value, tuple):
+    return [_plain(x) for x in value]
+  return value.item() if isinstance(value, np.generic) else value
 
 
 def replace_in_config_tree(
@@ -238,10 +247,10 @@ def _reset(config: S, missing: Mapping[str, Missing]) -> S:
   """Gives the settings that need a missing part their classes' defaults."""
   changes: Changes = {}
   for node in _nodes(config):
-    if isinstance(node.value, Settings):
-      changes[node.field.name] = _reset(node.value, missing)
-    elif node.declared and node.declared.needs in missing:
+    if node.declared and node.declared.needs in missing:
       changes[node.field.name] = node.field.default
+    elif isinstance(node.value, Settings):
+      changes[node.field.name] = _reset(node.value, missing)
   return dataclasses.replace(config, **changes)
 
 
@@ -254,11 +263,14 @@ def check_config_tree(
   """
   missing = config.missing() if missing is None else missing
   for node in _nodes(config):
-    if isinstance(node.value, Settings):
-      check_config_tree(node.value, missing)
-      continue
+    value, text = node.value, repr(node.value)
     reason = missing.get((node.declared and node.declared.needs) or "")
-    if reason is not None and node.value != node.field.default:
+    changed = value != node.field.default
+    if isinstance(value, Settings):
+      check_config_tree(value, missing)
+      # Its settings have been looked at one by one.
+      changed = type(value) is not type(node.field.default)
+      text = f"{type(value).__name__}(...)"
+    if reason is not None and changed:
       raise ValueError(
-        f"{node.field.name}={node.value!r} has no effect: {reason.why}; "
-        "leave it out.")
+        f"{node.field.name}={text} has no effect: {reason.why}; leave it out.")

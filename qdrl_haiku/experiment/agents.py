@@ -14,8 +14,7 @@ _EVAL_EPISODES = 8
 def make_experiment_agent(config: Config) -> training.Setup:
   """Makes the agents that a configuration describes, in their environment.
 
-  Returns:
-    A setup without a controller or a repertoire.
+  The setup has no controller and no repertoire.
 
   Raises:
     ValueError: if a setting doesn't fit the environment or the learner.
@@ -44,11 +43,7 @@ def make_experiment_agent(config: Config) -> training.Setup:
 def make_skill_objective(
   choice: learners.SkillAgentConfig, env: environments.BatchedEnvironment
 ) -> learners.SkillObjective:
-  """Makes what rewards the skills of agents in an environment.
-
-  Args:
-    choice: configures the agents.
-    env: the environment, without skills.
+  """Makes what rewards skills in an environment, which is given without them.
 
   Raises:
     ValueError: if a setting doesn't fit the environment or the skills.

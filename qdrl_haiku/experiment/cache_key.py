@@ -39,11 +39,7 @@ def make_env_by_cache_key(
 def open_cache_by_key(
   config: Config, setup: training.Setup
 ) -> ProgramCache | None:
-  """Opens the cache for the programs of a run.
-
-  Returns:
-    None if programs aren't kept, or code of a user's takes part.
-  """
+  """Opens a run's cache; None if none is kept, or a user's code takes part."""
   if setup.on_host:
     return None
   settings = config_lib.config_tree_values(config)

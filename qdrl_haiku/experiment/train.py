@@ -114,7 +114,7 @@ def _warn(made: Plan) -> None:
       "nothing will be learned: an agent's %d steps don't reach "
       "--min_replay_size=%d transitions.",
       run.num_timesteps, settings.min_replay_size)
-  if made.setup.controller and run.num_timesteps <= settings.burn_in_period:
+  if made.setup.controller and run.num_timesteps < settings.burn_in_period:
     logging.warning(
       "no finite agent will be replaced: --burn_in_period=%d lasts for all of "
       "--num_timesteps=%d.",

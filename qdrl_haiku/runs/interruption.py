@@ -19,16 +19,11 @@ class Interrupted(Exception):
 
 
 class Interruption:
-  """Whether the run was told to stop.
+  """Whether the run was told to stop."""
 
-  Attributes:
-    can_wait: whether there is something to finish; if not, a signal ends the
-      process at once.
-    requested: whether a signal has come.
-  """
-
+  # Whether there is something to finish; if not, a signal ends the process.
   can_wait = False
-  requested = False
+  requested = False  # Whether a signal has come.
 
 
 @contextlib.contextmanager

@@ -193,10 +193,6 @@ class Programs(NamedTuple):
       thread.shutdown(wait=False)
 
 
-MakePrograms = Callable[[Setup, jax.sharding.Mesh, Any], Programs]
-"""Returns the programs of a run: of its setup, its devices and its key."""
-
-
 def make_programs(
   setup: Setup, mesh: jax.sharding.Mesh,
   run_key: types.Key | jax.ShapeDtypeStruct, cache: ProgramCache | None = None,

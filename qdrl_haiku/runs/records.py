@@ -31,12 +31,7 @@ def initial_record() -> Record:
 def first_record(
   record: Record, seed: int, state: State, known: Row
 ) -> tuple[Record, Row]:
-  """Returns the record and the row, if any, before the first generation.
-
-  `known` has the metrics of the first repertoire, {} without one.
-  """
-  if not known:
-    return record, {}
+  """Returns record and row of a first repertoire, with its known metrics."""
   steps = int(state.initial_steps)
   record = record | {"initial_env_steps": steps, "total_env_steps": steps}
   kept = ("generation", "step", "walltime", "total_env_steps")

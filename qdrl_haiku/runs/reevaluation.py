@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from qdrl_haiku import map_elites, prng, types
+from qdrl_haiku import map_elites, types
 from qdrl_haiku.cpu import compiler_options
 from qdrl_haiku.distributed import sharding
 from qdrl_haiku.runs import records
@@ -125,12 +125,6 @@ def make_reevaluate(setup: Setup, num_reevaluations: int) -> ReevaluateFn:
       corrected=jax.device_get(corrected))
 
   return reevaluate
-
-
-def reevaluation_key(run_key: types.Key, generation: int) -> types.Key:
-  """Returns the key from which a reevaluation after a generation draws."""
-  return jax.random.fold_in(
-    jax.random.fold_in(run_key, generation), prng.OfGeneration.REEVALUATE)
 
 
 def reevaluation_row(

@@ -6,7 +6,7 @@ import zipfile
 import jax
 import numpy as np
 
-from qdrl_haiku import map_elites, types
+from qdrl_haiku import map_elites, prng, types
 from qdrl_haiku.distributed import hosts, sharding
 from qdrl_haiku.runs import records, reevaluation
 from qdrl_haiku.runs.config import RunConfig
@@ -42,10 +42,6 @@ class RepertoireFiles:
       centroids = np.asarray(self._qd.tessellation.centroids)
       directory.write_arrays(_CENTROIDS, {"centroids": centroids})
 
-  def first_row(self, state: State) -> Row:
-    """Returns what is known of the first genotypes, before any generation."""
-    return self._metrics(state.repertoire)
-
   def record(
     self, state: State, run_key: types.Key, generation: int, step: int,
     is_last: bool,
@@ -70,7 +66,7 @@ class RepertoireFiles:
       if found is not None:
         self._write(state, step, found)
 
-  def _metrics(self, repertoire: map_elites.Repertoire) -> Row:
+  def metrics(self, repertoire: map_elites.Repertoire) -> Row:
     """Returns the metrics of a repertoire."""
     found = map_elites.metrics(repertoire, self._qd.qd_offset)
     return records.record_numbers(jax.device_get(found))
@@ -81,7 +77,8 @@ class RepertoireFiles:
     """Evaluates all elites again, if the run is to."""
     if self._reevaluate is None:
       return None
-    key = reevaluation.reevaluation_key(run_key, int(state.generation))
+    key = jax.random.fold_in(run_key, int(state.generation))
+    key = jax.random.fold_in(key, prng.OfGeneration.REEVALUATE)
     return self._reevaluate(state.repertoire, key)
 
   def _write(self, state: State, step: int, found: Reevaluation | None) -> None:
@@ -106,22 +103,17 @@ class RepertoireFiles:
     corrected = None if found is None else found.corrected
     heatmap(repertoire, descriptor.names, corrected).savefig(
       self._directory.path / "plots" / f"repertoire_{step}.png", dpi=120)
-    if found is not None:
-      self._write_reevaluation(found, step)
-
-  def _write_reevaluation(self, found: Reevaluation, step: int) -> None:
-    """Writes `reevaluation/<step>.npz` and `corrected.json`.
-
-    The first has all episodes of all elites; the second has the metrics of the
-    corrected repertoire, by the names that `metrics.jsonl` has.
-    """
+    if found is None:
+      return
+    # All episodes of all elites; and the corrected repertoire's metrics, by the
+    # names that `metrics.jsonl` has.
     (self._directory.path / "reevaluation").mkdir(exist_ok=True)
     names = ("cells", "fitness", "descriptors")
     self._directory.write_arrays(
       f"reevaluation/{step}.npz", {x: getattr(found, x) for x in names})
     number = {"num_reevaluations": found.fitness.shape[1]}
     self._directory.write_json(
-      _CORRECTED, self._metrics(found.corrected) | number)
+      _CORRECTED, self.metrics(found.corrected) | number)
 
 
 def read_repertoire_centroids(directory: RunDirectory) -> np.ndarray | None:

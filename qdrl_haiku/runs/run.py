@@ -19,7 +19,7 @@ from qdrl_haiku.runs.interruption import (
   interruptible,
 )
 from qdrl_haiku.runs.metrics_writer import MetricsWriter
-from qdrl_haiku.runs.programs import MakePrograms, Programs, make_programs
+from qdrl_haiku.runs.programs import Programs, make_programs
 from qdrl_haiku.runs.progress import Progress
 from qdrl_haiku.runs.records import Record, Row
 from qdrl_haiku.runs.repertoire_files import RepertoireFiles
@@ -28,14 +28,12 @@ from qdrl_haiku.storage.directory import RunDirectory
 from qdrl_haiku.training.setup import Setup
 from qdrl_haiku.training.state import State
 
-Callback = Callable[[Row], None]
-"""Called with the row of metrics of a generation."""
-
 
 def run(
   setup: Setup, config: RunConfig, settings: Record,
-  may_change: Collection[str] = (), callback: Callback | None = None,
-  programs: MakePrograms = make_programs,
+  may_change: Collection[str] = (),
+  callback: Callable[[Row], None] | None = None,
+  programs: Callable[..., Programs] = make_programs,
 ) -> tuple[Row, State | None]:
   """Trains a population from its start, or from where it stopped, to the end.
 
@@ -96,7 +94,7 @@ def run(
 def _train(
   setup: Setup, config: RunConfig, settings: Record, programs: Programs,
   seeds: range, run_key: types.Key, directory: RunDirectory,
-  interruption: Interruption, callback: Callback | None,
+  interruption: Interruption, callback: Callable[[Row], None] | None,
 ) -> tuple[Row, State]:
   """Trains, once the directory is there."""
   recorder = None
@@ -125,8 +123,8 @@ def _train(
   first_row: Row = {}
   was_done = record["generation"] == num_generations
   if recorder is not None and not record["generation"]:
-    first_row = recorder.first_row(state)
-    record, first_row = records.first_record(record, seeds[0], state, first_row)
+    known = recorder.metrics(state.repertoire)
+    record, first_row = records.first_record(record, seeds[0], state, known)
 
   # That of a run which is at its end already.
   row: Row = (directory.rows("metrics.jsonl") or [{}])[-1]

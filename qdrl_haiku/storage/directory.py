@@ -30,11 +30,7 @@ ROW_FILES = tuple(_COLUMNS)
 
 
 class RunDirectory:
-  """The directory of one run; of several processes the first alone writes.
-
-  Attributes:
-    path: of the directory.
-  """
+  """The directory of one run; of several processes the first alone writes."""
 
   def __init__(self, path: str | os.PathLike[str]) -> None:
     self.path = pathlib.Path(path)

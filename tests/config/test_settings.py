@@ -1,8 +1,10 @@
 """Tests of declared settings."""
 
 import dataclasses
+import json
 import math
 
+import numpy as np
 import pytest
 
 from qdrl_haiku import config as config_lib
@@ -73,6 +75,13 @@ def test_values_are_what_the_chosen_kind_has_and_come_back():
     "steps": 3, "map": None, "guide": False, "shoes": "skates", "size": 42,
     "wheels": 8, "uphill": 3.0, "speed": ["downhill=5.0"]}
   assert config_lib.replace_in_config_tree(_Walk(), values) == walk
+
+
+def test_numpys_numbers_become_those_of_json():
+  boots = _Boots(size=np.int64(40), weight=np.float32(0.5), laces=(np.int8(12),))
+  values = config_lib.config_tree_values(_Walk(shoes=boots))
+  text = json.dumps({name: values[name] for name in ("size", "weight", "laces")})
+  assert text == '{"size": 40, "weight": 0.5, "laces": [12]}'
 
 
 def _replaced(given, typed=()):

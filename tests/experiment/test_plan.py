@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from qdrl_haiku import environments, experiment, runs
+from qdrl_haiku import controllers, environments, experiment, runs
 from qdrl_haiku.experiment.plan import plan_experiment
 from qdrl_haiku.storage.directory import RunDirectory
 from qdrl_haiku.training import elites, emitters
@@ -33,6 +33,17 @@ def test_the_first_elites_need_not_be_as_many_as_members(settings):
   for name, values in drawn.items():
     assert values.shape == (size,), name
   assert len(np.unique(drawn["policy_learning_rate"])) == size
+
+
+def test_a_controller_that_has_nothing_to_tune_is_refused():
+  config = experiment.TRAIN_ME_PBT.configure(_MAZE | {"emitter": "ga"})
+  config = dataclasses.replace(config, controller=controllers.PB2Config())
+  with pytest.raises(ValueError, match=r"controller=PB2Config\(...\) has no eff"):
+    config.build()
+  # Beside a preset's a flag that is typed may leave it without effect.
+  found = experiment.TRAIN_ME_PBT.configure(
+    _MAZE | {"emitter": "ga", "controller": "pb2"}, typed=frozenset({"emitter"}))
+  assert found.controller == controllers.PBTConfig()
 
 
 def test_random_search_keeps_hyperparameters_in_variations():

@@ -57,7 +57,7 @@ def test_a_script_refuses_in_one_line_too(tmp_path):
 
 @pytest.mark.parametrize(("launcher", "flags", "message"), [
   ("train", "--min_replay_size=17", "nothing will be learned: .* 16 steps"),
-  ("train_pbt", "--burn_in_period=16 --population_size=2", "no finite agent")])
+  ("train_pbt", "--burn_in_period=17 --population_size=2", "no finite agent")])
 def test_what_begins_after_the_end_is_warned_of(
   launcher, flags, message, caplog, capsys, monkeypatch
 ):

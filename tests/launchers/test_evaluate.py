@@ -173,6 +173,7 @@ def test_an_elite_is_exported_and_drawn(elites, logdir, here, capsys):
   ("--cell=16", "cell 16 is none of 0 to 15; the nearest that .* is 14[.]"),
   ("--descriptor=0.2", "--descriptor=0.2: .*give 2 finite numbers"),
   ("--best --cell=3", "--best and --cell choose one agent each;"),
+  ("--nobest --cell=3", "--nobest chooses no agent; give .* in its place"),
   ("--member=0", "has nothing in checkpoints/"),
   ("--best", "has nothing in best/"),
   ("--cell=3 --render=html", "--render=html: .* take png or gif"),
