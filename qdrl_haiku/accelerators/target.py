@@ -57,7 +57,9 @@ def compiling_for_target(
       raise ValueError(
         f"num_devices={num_devices}, but jax has {len(devices)} of the CPU; "
         "set jax_num_cpu_devices before it looks for them.")
-    yield jax.sharding.Mesh(np.array(devices), (sharding.AXIS,))
+    # Not jax's own platform where there is an accelerator too.
+    with switch.switching_platform("cpu"):
+      yield jax.sharding.Mesh(np.array(devices), (sharding.AXIS,))
     return
   described = importlib.resources.files(__package__) / f"{name}.txtpb"
   # Or jax's plugin looks for CUDA's libraries when it is loaded.

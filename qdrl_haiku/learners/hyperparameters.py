@@ -57,6 +57,8 @@ class Hyperparameter(NamedTuple):
       bounds += on
     if 0 < abs(value) < checks.SMALLEST_FLOAT:
       bounds += f"; float32 holds none below {checks.SMALLEST_FLOAT:g} well"
+    if checks.LARGEST_FLOAT < abs(value) < math.inf:
+      bounds += f"; float32 holds none beyond {checks.LARGEST_FLOAT:g} well"
     raise ValueError(f"{where} makes no sense; give a finite number{bounds}.")
 
 

@@ -69,6 +69,8 @@ def metra_representation_loss(
   Returns:
     [], the loss.
   """
+  chex.assert_rank(
+    [phi, next_phi, skill, multiplier, slack], [1, 1, 1, 0, 0])
   multiplier = jax.lax.stop_gradient(multiplier)
   gain = jnp.dot(next_phi - phi, skill)
   return -(gain + multiplier * metra_slack(phi, next_phi, slack))

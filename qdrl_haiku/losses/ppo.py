@@ -76,7 +76,8 @@ def ppo_advantages(
   Returns:
     [T], the advantages; with `v_tm1` the critic's targets.
   """
-  chex.assert_rank([r_t, discount_t, truncation_t, v_tm1, v_t], 1)
+  chex.assert_rank(
+    [r_t, discount_t, truncation_t, v_tm1, v_t, lambda_], [1, 1, 1, 1, 1, 0])
   # After a truncation the rollout goes on with another episode: so the value of
   # the true next observation is added to the reward, and the discount is 0.
   r_t = r_t + discount_t * truncation_t * v_t

@@ -28,7 +28,8 @@ def smerl_reward(
   Returns:
     [], the addition.
   """
-  chex.assert_rank([diversity_reward, skill_return, target_return], 0)
+  chex.assert_rank(
+    [diversity_reward, skill_return, target_return, return_margin, weight], 0)
   is_near = skill_return >= target_return - return_margin
   return jax.lax.stop_gradient(
     jnp.where(is_near, weight * diversity_reward, 0.0))

@@ -41,15 +41,7 @@ class Network(NamedTuple):
   def in_training(
     self, params: types.Params, *inputs: jax.Array
   ) -> tuple[jax.Array, types.Params]:
-    """Applies the network to a batch that it learns from.
-
-    Args:
-      params: see `apply`.
-      *inputs: likewise.
-
-    Returns:
-      The outputs, and the parameters with the running state moved, if any.
-    """
+    """Applies the network to a batch that it learns from, see `train`."""
     if self.train is None:
       return self.apply(params, *inputs), params
     return self.train(params, *inputs)
@@ -125,19 +117,14 @@ def stateful_network(
     forward: inputs [..., size], and whether it's in training, -> outputs.
     *input_sizes: how many numbers each input has.
   """
-  transformed = transform_with_state(forward)
+  transformed: hk.TransformedWithState = hk.without_apply_rng(
+    hk.transform_with_state(forward))
   examples = [jnp.zeros([1, size], jnp.float32) for size in input_sizes]
 
-  def init(key: types.Key) -> tuple[types.Params, types.State]:
-    return transformed.init(key, *examples, True)
-
-  def apply(
-    params: types.Params, state: types.State, *inputs: jax.Array,
-    is_training: bool,
-  ) -> tuple[jax.Array, types.State]:
-    return transformed.apply(params, state, *inputs, is_training)
-
-  return StatefulNetwork(init=init, apply=apply)
+  return StatefulNetwork(
+    lambda key: transformed.init(key, *examples, True),
+    lambda params, state, *inputs, is_training: transformed.apply(
+      params, state, *inputs, is_training))
 
 
 def with_network_variables(network: StatefulNetwork) -> Network:
@@ -154,10 +141,3 @@ def with_network_variables(network: StatefulNetwork) -> Network:
     lambda variables, *inputs: network.apply(
       *variables, *inputs, is_training=False)[0],
     train)
-
-
-def transform_with_state(
-  forward: Callable[..., jax.Array],
-) -> hk.TransformedWithState:
-  """Makes pure functions (init, apply) of one that calls Haiku's modules."""
-  return hk.without_apply_rng(hk.transform_with_state(forward))

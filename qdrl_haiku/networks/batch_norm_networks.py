@@ -157,7 +157,8 @@ def without_batch_norm(policy: base.Variables) -> types.Params:
   modules = {name.rpartition("/")[2]: x for name, x in policy.params.items()}
   averages = {name.rpartition("/")[2]: x for name, x in policy.state.items()}
   num_hidden = sum(name.startswith("linear_") for name in modules)
-  is_before_activation = "b" not in modules["linear_0"]
+  # CrossQ's hidden layers have biases, XQC's normalise before activations.
+  is_before_activation = num_hidden > 0 and "b" not in modules["linear_0"]
 
   def affine(name: str) -> tuple[jax.Array, jax.Array]:
     return batch_norm.averaged_affine(
@@ -263,7 +264,8 @@ def _own_critics(
 
 def _twins(critic: _Forward, input_size: int) -> base.StatefulNetwork:
   """Returns two critics as one network with stacked parameters."""
-  transformed = base.transform_with_state(critic)
+  transformed: hk.TransformedWithState = hk.without_apply_rng(
+    hk.transform_with_state(critic))
 
   def init(key: types.Key) -> tuple[types.Params, types.State]:
     example = jnp.zeros([1, input_size], jnp.float32)

@@ -61,6 +61,8 @@ _CASES = [
   ("train_pbt", "--learner=diayn --num_eval_episodes=7", "give 8 or more"),
   ("train_pbt", f"{_CONTINUOUS} --fitness=discriminator_accuracy",
    "fitness=discriminator_accuracy .*mutual_information_lower_bound"),
+  ("train", "--learner=sac --policy_learning_rate=1e31",
+   "rate=1e[+]31 makes no sense; .* none beyond 1e[+]30 well"),
   ("train_pbt", f"--learner=diayn --env_name={_HERE}:countdown",
    "discriminator_input=descriptor, .*discriminator_input=observation"),
   ("train_pbt", f"--learner=diayn --env_name={_HERE}:countdown "

@@ -56,3 +56,14 @@ def test_the_multiplier_grows_where_steps_are_too_far_and_falls_elsewhere():
   slope = jax.grad(losses.metra_multiplier_loss, (0, 1))
   assert slope(jnp.float32(2.0), jnp.float32(-3.0)) == (-3.0, 0.0)
   assert slope(jnp.float32(2.0), jnp.float32(0.5)) == (0.5, 0.0)
+
+
+@pytest.mark.parametrize("changed", [
+  {"skill": jnp.zeros((2, 2))}, {"multiplier": jnp.zeros(3)}], ids=str)
+def test_numbers_of_another_rank_are_refused(changed):
+  numbers = {
+    "phi": jnp.zeros(2), "next_phi": jnp.zeros(2), "skill": jnp.zeros(2),
+    "multiplier": 1.0, "slack": 1e-3}
+  losses.metra_representation_loss(**numbers)
+  with pytest.raises(AssertionError):
+    losses.metra_representation_loss(**numbers | changed)

@@ -84,3 +84,5 @@ def test_numbers_of_another_rank_are_refused():
     losses.ppo_critic_loss(jnp.zeros(2), 0.0)
   with pytest.raises(AssertionError):
     losses.ppo_advantages(*[jnp.zeros((2, 3))] * 5, 0.9)
+  with pytest.raises(AssertionError):
+    losses.ppo_advantages(*[jnp.zeros(3)] * 5, jnp.zeros(3))

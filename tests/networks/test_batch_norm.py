@@ -186,3 +186,15 @@ def test_a_policy_without_batch_normalisation_acts_as_with_it(name):
   np.testing.assert_allclose(
     hidden @ output["w"] + output["b"], policy.apply(variables, observation),
     rtol=1e-4, atol=1e-5)
+
+
+def test_a_policy_of_one_layer_needs_no_batch_normalisation_either():
+  shape = networks.NetworkConfig(policy_hidden_layer_sizes=())
+  policy = networks.make_crossq_networks(3, 2, shape).policy
+  variables = jax.jit(policy.init)(jax.random.key(0))
+  _, variables = policy.in_training(variables, 2.0 * _inputs(20)[0] + 1.0)
+  layer = networks.without_batch_norm(variables)["policy/output"]
+  observation, _ = _inputs(7)
+  np.testing.assert_allclose(
+    observation @ layer["w"] + layer["b"],
+    policy.apply(variables, observation), rtol=1e-4, atol=1e-5)

@@ -56,7 +56,7 @@ class SkillAgentConfig(Settings):
     if self.fitness == "discriminator_accuracy" and not is_discrete:
       raise ValueError(
         "fitness=discriminator_accuracy is for discrete skills; take "
-        "mutual_information_lower_bound.")
+        "diversity_return or (not with metra) mutual_information_lower_bound.")
 
 
 @dataclasses.dataclass(frozen=True)
