@@ -19,6 +19,12 @@ def all_finite_leaves(tree: Tree, num_axes: int = 1) -> Array:
   return jnp.all(jnp.stack(per_leaf), axis=0)
 
 
+def choose_rows(where: Array, on_true: Tree, on_false: Tree) -> Tree:
+  """Chooses between two trees with leaves [B, ...] by a mask, bool [B]."""
+  return jax.tree.map(
+    lambda x, y: jax.vmap(jnp.where)(where, x, y), on_true, on_false)
+
+
 def tree_difference(found: Tree, expected: Tree) -> str | None:
   """Returns how two trees of arrays or shapes differ; None if they don't."""
   structures: list[object] = [jax.tree.structure(x) for x in (found, expected)]

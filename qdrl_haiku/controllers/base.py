@@ -88,15 +88,21 @@ def check_controller(controller: Controller, population_size: int) -> None:
 
   Raises:
     ValueError: if it refuses the population, if an update changes the tree,
-      shapes or dtypes of its state or of the hyperparameters, or if a
-      decision has other shapes than `Decision`.
+      shapes or dtypes of its state or of the hyperparameters, or if it
+      returns no `Decision`, or one of other shapes.
   """
   key = jax.eval_shape(lambda: jax.random.key(0))
   state, hyperparams = jax.eval_shape(
     lambda key: controller.init(key, population_size), key)
   fitness = jax.ShapeDtypeStruct((population_size,), jnp.float32)
-  after, decision = jax.eval_shape(
+  updated: Any = jax.eval_shape(
     controller.update, state, key, fitness, hyperparams)
+  if not isinstance(updated, tuple) or len(updated) != 2 or not isinstance(
+    updated[1], Decision):
+    raise ValueError(
+      f"the controller's update returns a {type(updated).__name__} that is no "
+      "pair of its state and a Decision; return such a pair.")
+  after, decision = updated
   members: Any = jax.ShapeDtypeStruct((population_size,), jnp.int32)
   expected = Decision(
     members, hyperparams, members,

@@ -105,7 +105,8 @@ def pb2(config: PB2Config, search_space: Tree) -> Controller:
     if config.window < population_size:
       raise ValueError(
         f"window={config.window} is less than"
-        f" population_size={population_size}; use as much at least.")
+        f" population_size={population_size}; use a smaller population, or as"
+        " much in Python's PB2Config.")
     unknown = pb2_model.empty_pb2_model_changes(
       population_size, len(space.ranges))
     return PB2State(

@@ -201,7 +201,7 @@ class Environment:
       info["episodes"] = state.info["episodes"] + 1
       begun = state.replace(
         pipeline_state=begun.pipeline_state, obs=begun.obs, info=info)
-      return _select(ended, begun, state)
+      return trees.choose_rows(ended, begun, state)
 
     if pool is not None and not switch.is_switched_on():
       return reset_ended(state)
@@ -250,15 +250,6 @@ def _truncate_nonfinite(before: Tree, state: State) -> State:
     for name in ("discount", "truncation")}
   done = jnp.where(finite, state.done, 1)
   return state.replace(done=done, info=state.info | ends)
-
-
-def _select(mask: Array, on_true: State, on_false: State) -> State:
-  """Chooses between two trees with leaves [B, ...] by mask [B]."""
-
-  def choose(x: Array, y: Array) -> Array:
-    return jnp.where(mask.reshape(mask.shape + (1,) * (x.ndim - 1)), x, y)
-
-  return jax.tree.map(choose, on_true, on_false)
 
 
 def environments_as_batch(

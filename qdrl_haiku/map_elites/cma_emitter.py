@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import flatten_util
 
+from qdrl_haiku import trees
 from qdrl_haiku.map_elites import variation
 from qdrl_haiku.map_elites.cma_es import Strategies
 from qdrl_haiku.map_elites.emitters import Emitter, Evaluated
@@ -111,8 +112,10 @@ def cma_emitter(
     goes_on = (num_parents > 0) & strategies.can_go_on(told)
     elites = repertoire.sample(key, K)
     return CMAState(
-      strategies=_choose(goes_on, told, strategies.init(points_of(elites))),
-      elites=_choose(goes_on, state.elites, elites), fitness=state.fitness,
+      strategies=trees.choose_rows(
+        goes_on, told, strategies.init(points_of(elites))),
+      elites=trees.choose_rows(goes_on, state.elites, elites),
+      fitness=state.fitness,
       num_restarts=state.num_restarts + jnp.sum(~goes_on, dtype=jnp.int32))
 
   def metrics(state: CMAState) -> Metrics:
@@ -134,9 +137,3 @@ def cma_emitter_ranks(
     num_keys=4)
   ranks = jnp.argsort(order, axis=1).astype(jnp.int32)
   return ranks, jnp.sum(is_parent, axis=1, dtype=jnp.int32)
-
-
-def _choose(condition: Array, new: Tree, old: Tree) -> Tree:
-  """Returns new rows where the condition [K] holds, else old ones."""
-  choose = jax.vmap(jnp.where)
-  return jax.tree.map(lambda x, y: choose(condition, x, y), new, old)

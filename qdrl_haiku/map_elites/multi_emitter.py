@@ -18,6 +18,8 @@ from qdrl_haiku.types import Array, Key, Metrics, Tree
 
 # Decay of counts from one generation to the next: ten of them matter.
 _MEMORY = 0.9
+# Twice its square fits into an int32.
+_MAX_SHARED = 2**15
 
 
 class MultiEmitterState(NamedTuple):
@@ -48,13 +50,18 @@ def multi_emitter(
 
   Args:
     emitters: by name, in the order of their individuals.
-    batch_size: B, >= 1, of which each emitter makes as many; None for all.
+    batch_size: B, in [1, 32768], of which each emitter makes as many; None for
+      all.
     exploration: c, >= 0; without a batch size it has no effect.
 
   Returns:
     The emitter; its state is a `MultiEmitterState`. Its metrics are each
     emitter's own, its `share` and its `num_elites`, named `<name>/<metric>`.
   """
+  if batch_size is not None and batch_size > _MAX_SHARED:
+    raise ValueError(
+      f"{batch_size} individuals are too many for shares that adapt; make at "
+      f"most {_MAX_SHARED} in a generation, or give each emitter a number.")
   parts = tuple(emitters.values())
   ends = list(itertools.accumulate(part.batch_size for part in parts))
   size = ends[-1] if batch_size is None else batch_size

@@ -5,7 +5,6 @@ arXiv:1504.04909.
 """
 
 import dataclasses
-import functools
 import os
 from collections.abc import Sequence
 from typing import Any, ClassVar, Self
@@ -19,14 +18,8 @@ from qdrl_haiku.map_elites import storage
 from qdrl_haiku.map_elites.tessellation import Tessellation
 from qdrl_haiku.types import Array, Key, Tree
 
-_register = functools.partial(
-  jax.tree_util.register_dataclass,
-  data_fields=[
-    "genotypes", "fitness", "descriptors", "num_outside", "tessellation"],
-  meta_fields=[])
 
-
-@_register
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class Repertoire:
   """Holds the fittest individual of each cell; `init` makes an empty one.
@@ -55,7 +48,7 @@ class Repertoire:
 
   def __init_subclass__(cls) -> None:
     """Makes subclasses pytrees."""
-    _register(cls)
+    jax.tree_util.register_dataclass(cls)
 
   @classmethod
   def init(cls, genotype: Tree, tessellation: Tessellation) -> "Repertoire":

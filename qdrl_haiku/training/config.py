@@ -201,7 +201,8 @@ class CMAConfig(Settings):
     if rest or size < 2:
       raise ValueError(
         f"num_strategies {self.num_strategies} can't share {batch_size} "
-        "offspring evenly, two or more each; give a multiple.")
+        "offspring evenly, two or more each; give a multiple as "
+        "variation_batch_size, or after the emitter's name.")
     return size
 
 

@@ -35,7 +35,7 @@ def training_emitter_state(setup: Setup, state: State) -> Tree:
   if not setup.trains_members:
     return state.emitter
   population = state.population._replace(members=state.members)
-  if not _is_several(setup):
+  if not isinstance(setup.qd.emitter, tuple):
     return population
   states = (population, *state.emitter.states[1:])
   return state.emitter._replace(states=states)
@@ -48,17 +48,12 @@ def with_training_emitter_state(
   if not setup.trains_members:
     return state._replace(emitter=emitter)
   population, emitter = emitter, ()
-  if _is_several(setup):
+  if isinstance(setup.qd.emitter, tuple):
     emitter, (population, *others) = population, population.states
     emitter = emitter._replace(states=((), *others))
   return state._replace(
     emitter=emitter, members=population.members,
     population=population._replace(members=()))
-
-
-def _is_several(setup: Setup) -> bool:
-  """Returns whether several emitters share the repertoire."""
-  return isinstance(setup.qd.emitter, tuple)
 
 
 def check_users_emitters(
@@ -138,7 +133,7 @@ def _members_and_variations(setup: Setup) -> map_elites.Emitter:
     where, genotypes = sharding.shard_into_slots(setup.mesh, decided)
     states = jax.vmap(setup.learner.from_genotype)(genotypes)
     return members._replace(
-      learner=members_lib.choose_members(where, states, members.learner))
+      learner=trees.choose_rows(where, states, members.learner))
 
   return map_elites.pbt_emitter(
     map_elites.Agents(
@@ -147,7 +142,8 @@ def _members_and_variations(setup: Setup) -> map_elites.Emitter:
         jax.vmap(setup.learner.genotype)(members.learner)),
       inherit=functools.partial(population.inherit_in_population, setup),
       transplant=transplant,
-      is_finite=lambda members: _is_finite(setup, members)),
+      is_finite=lambda members: known(trees.all_finite_leaves(
+        members_lib.finite_part_of_members(members)))),
     controller._replace(
       update=sharding.run_replicated(setup.mesh, controller.update)),
     qd.variation_fn, population_size=setup.config.population_size,
@@ -202,14 +198,6 @@ def _is_of_policy(path: jax.tree_util.KeyPath) -> bool:
   """Whether a leaf of an elite is one of its policy's weights."""
   names = [jax.tree_util.keystr((entry,), simple=True) for entry in path]
   return "policy_params" in names and not is_running_state(path)
-
-
-def _is_finite(setup: Setup, members: Members) -> Array:
-  """Returns whether each member is finite, bool [P], known to all devices."""
-  return sharding.all_gather(
-    setup.mesh,
-    trees.all_finite_leaves(members_lib.finite_part_of_members(members)),
-    setup.config.population_size)
 
 
 EMITTERS: dict[str, setup_lib.EmitterFn] = {

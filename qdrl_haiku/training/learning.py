@@ -156,7 +156,7 @@ def _from_rollout(
   learned, rows = learn_rollouts(
     setup, members.learner, hyperparams, rollouts, learn_keys)
   nothing = jax.tree.map(jnp.zeros_like, rows)
-  states, rows = members_lib.choose_members(
+  states, rows = trees.choose_rows(
     can_learn, (learned, rows), (members.learner, nothing))
   # After learning, which needs the statistics with which the policy acted.
   states = jax.vmap(setup.learner.observe)(states, seen)
@@ -245,7 +245,7 @@ def learn(
   nothing = jax.tree.map(jnp.zeros_like, metrics)
   return (
     choose(can_learn, learned, states),
-    members_lib.choose_members(can_learn, metrics, nothing))
+    trees.choose_rows(can_learn, metrics, nothing))
 
 
 def _where(condition: Array, new: Tree, old: Tree, *, in_loop: bool) -> Tree:

@@ -97,13 +97,6 @@ def new_members(setup: Setup, run_key: Key, generation: Array) -> Members:
   return first_members(setup, prng.fold_in_each(keys, prng.OfMember.RESTART))
 
 
-def choose_members(where: Array, on_true: Tree, on_false: Tree) -> Tree:
-  """Chooses for each member between two trees."""
-  select = jax.vmap(lambda where, *trees: jax.tree.map(
-    lambda x, y: jnp.where(where, x, y), *trees))
-  return select(where, on_true, on_false)
-
-
 def draw_member_pool(setup: Setup, keys: Key) -> Tree:
   """Draws the states with which the members' next episodes begin."""
 

@@ -146,7 +146,7 @@ def restart(setup: Setup, state: State, run_key: Key) -> State:
   fresh = members_lib.new_members(setup, run_key, state.generation)
   is_sampled = sharding.shard_into_slots(
     setup.mesh, state.population.sampled_cells >= 0)
-  learners = members_lib.choose_members(
+  learners = trees.choose_rows(
     is_sampled, state.members.learner, fresh.learner)
   return state._replace(members=fresh._replace(learner=learners))
 

@@ -11,7 +11,7 @@ from qdrl_haiku import config as config_lib
 from qdrl_haiku.config import Missing, Settings, setting
 from qdrl_haiku.training.config import CMAConfig, TeachingConfig
 from qdrl_haiku.training.emitters import EMITTERS
-from qdrl_haiku.training.setup import EmitterFn, Part, Setup
+from qdrl_haiku.training.setup import EmitterFn, Part
 
 _TAUGHT = ("pga", "dcrl")
 _TESSELLATIONS = ("grid", "cvt", "none")
@@ -226,8 +226,4 @@ class RepertoireConfig(Settings):
 def _users_emitter(path: str) -> EmitterFn:
   """Returns the function of a user's emitter, whose result is checked."""
   own = config_lib.UsersOwn(path)
-
-  def make(setup: Setup) -> map_elites.Emitter:
-    return own.call("emitter", map_elites.Emitter, setup=setup)
-
-  return make
+  return lambda setup: own.call("emitter", map_elites.Emitter, setup=setup)

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -36,13 +36,8 @@ EvaluateMembersFn = Callable[
 """(learner, its states, leaves [P, ...], and the initial states of
 `num_eval_episodes` episodes of each in `eval_env`, leaves [P, N, ...]) ->
 (evaluation, scores of each member beside the episode return)."""
-
-
-class EmitterFn(Protocol):
-  """Makes an emitter for a setup."""
-
-  def __call__(self, setup: "Setup", /) -> map_elites.Emitter:
-    """Returns an emitter of `map_elites.variation_batch_size` elites."""
+EmitterFn = Callable[["Setup"], map_elites.Emitter]
+"""Makes an emitter of `map_elites.variation_batch_size` elites for a setup."""
 
 
 class Part(NamedTuple):

@@ -27,6 +27,8 @@ _CASES = [
    "--hyperparam=speed=2.0 makes no sense; .* from 0 to 1"),
   ("train_pbt", f"--controller={_HERE}:controller_that_forgets",
    "the controller's state after an update.*differs"),
+  ("train_pbt", f"--controller={_HERE}:controller_without_state",
+   "update returns a Decision that is no pair of its state and a Decision"),
   # Numbers and lists.
   ("train", "--seed=4294967295 --num_seeds=2", "seed .*below.* 2..32, got 4"),
   # Lengths.
@@ -128,6 +130,12 @@ def controller_that_forgets(search_space):
     return (*state, jnp.zeros(())), decision
 
   return pbt._replace(update=update)
+
+
+def controller_without_state(search_space):
+  """A user's controller that returns a decision alone."""
+  pbt = controllers.pbt(controllers.PBTConfig(), search_space)
+  return pbt._replace(update=lambda *args: pbt.update(*args)[1])
 
 
 @pytest.fixture(scope="module", autouse=True)
