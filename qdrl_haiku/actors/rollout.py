@@ -1,6 +1,5 @@
 """Rollouts: one greedy episode of each agent, step by step, to be drawn."""
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -9,9 +8,6 @@ import jax.numpy as jnp
 from qdrl_haiku import eager, environments, types
 from qdrl_haiku.actors import collection, evaluation
 from qdrl_haiku.types import Array, Key, Tree
-
-ExtractFn = Callable[[environments.State], Tree]
-"""States [P] -> what to keep of them, a tree of leaves [P, ...]."""
 
 
 class Rollout(NamedTuple):
@@ -30,7 +26,8 @@ class Rollout(NamedTuple):
 @eager.compiled_if_eager("env", "learner", "num_steps", "extract")
 def rollout(
   env: environments.BatchedEnvironment, learner: collection.ActingLearner,
-  states: types.State, key: Key, num_steps: int, extract: ExtractFn,
+  states: types.State, key: Key, num_steps: int,
+  extract: evaluation.RecordFn,
 ) -> Rollout:
   """Rolls out the greedy policies of P agents, in one flat batch.
 
@@ -45,7 +42,7 @@ def rollout(
     key: one key, from which agent i takes `fold_in(key, i)`, or keys [P];
       consumed.
     num_steps: T, >= 0; `env.episode_length` for whole episodes.
-    extract: what to keep of each state, see `ExtractFn`.
+    extract: (states [P]) -> what to keep of them, leaves [P, ...].
   """
   env_states = env.reset(
     evaluation.evaluation_episode_keys(states, key, 1)[:, 0])

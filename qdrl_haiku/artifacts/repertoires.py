@@ -41,6 +41,9 @@ def read_repertoire(
     jax.random.key(0))
   try:
     repertoire = jax.device_get(map_elites.Repertoire.load(path, like))
+  except OSError as error:
+    raise ValueError(
+      f"{path} can't be read: {error.strerror}; mend that first.") from error
   except ValueError as error:
     storage.read_stored_repertoire_config(
       path)  # Says so where it is no repertoire at all.

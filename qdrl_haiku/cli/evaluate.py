@@ -3,6 +3,7 @@
 python launchers/evaluate.py --logdir=logs/my_run --member=3 --render=gif
 """
 
+import contextlib
 import dataclasses
 
 import jax
@@ -47,7 +48,9 @@ def _main(given: Given) -> None:
   if shows_all_skills and num_episodes is not None:
     changed = dataclasses.replace(run.training, num_eval_episodes=num_episodes)
     run = dataclasses.replace(run, training=changed)
-  setup = make_experiment_agent(run)
+  blamed = config.blamed("sweep") if swept else contextlib.nullcontext()
+  with blamed:
+    setup = make_experiment_agent(run)
   learner, eval_env = setup.learner, setup.eval_env
   if config.skill is not None:
     eval_env = _one_skill(run, eval_env, config.skill)
@@ -126,16 +129,21 @@ def _report_sweep(
   returns: np.ndarray,
 ) -> None:
   """Prints and draws the returns [K, N] of a sweep."""
-  from qdrl_haiku.drawing.sweep import sweep_figure
+  from qdrl_haiku.drawing.comparison import Series, Style, comparison_curve
+  from qdrl_haiku.drawing.figure import RETURN, plot_figure
   from qdrl_haiku.drawing.with_matplotlib import draw_with_matplotlib
 
   path = str(config.render_to)
   is_factor = randomization.is_factor(name)
   title = f"{name}, as a factor" if is_factor else name
-  picture = draw_with_matplotlib(sweep_figure(title, values, returns))
+  means = returns.mean(axis=1).tolist()
+  # Half of the episodes are between these.
+  low, high = np.quantile(returns, [0.25, 0.75], axis=1)
+  curve = Series("", (), values, means, low, high)
+  traces = comparison_curve(curve, Style.of(0))
+  picture = draw_with_matplotlib(plot_figure(traces, title, RETURN))
   with config.blamed("render_to"):
     picture.savefig(path)
-  means = returns.mean(axis=1).tolist()
   print(f"{config.logdir}: {which}")
   for value, mean in zip(values, means, strict=True):
     print(f"  {name}={value:<10g} {mean:g}")

@@ -1,7 +1,6 @@
 """A picture of a repertoire: the fitness in each cell."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 from matplotlib import figure as matplotlib_figure
@@ -12,16 +11,6 @@ from qdrl_haiku.map_elites import Repertoire
 
 # Per axis: pixels of irregular cells; bins where cells can't be drawn.
 _PIXELS, _BINS = 400, 64
-
-
-class Places(NamedTuple):
-  """Places cells in the plane of the descriptor's first two axes."""
-
-  # int32 [rows, columns], the lowest row first: the cell at each place; -1 if,
-  # of several cells at a place, none has an elite.
-  cells: np.ndarray
-  x: tuple[float, float]  # The edges.
-  y: tuple[float, float]
 
 
 def heatmap(
@@ -49,38 +38,40 @@ def heatmap(
     text = f"{100 * num / num_cells:.1f} % of {num_cells} cells"
     if not one.has_cells:
       text = f"{num} elites of {num_cells}"
-    where = heatmap_places(one)
-    panels.append(heatmap_panel(one, names, where, title + text))
+    cells = heatmap_places(one)
+    panels.append(heatmap_panel(one, names, cells, title + text))
   return with_matplotlib.draw_with_matplotlib(
     Figure(panels, row_height=450, width=90 + 450 * len(panels)))
 
 
 def heatmap_panel(
-  repertoire: Repertoire, names: Sequence[str], where: Places, title: str = ""
+  repertoire: Repertoire, names: Sequence[str], cells: np.ndarray,
+  title: str = "",
 ) -> Panel:
-  """Describes the picture of elites at the places of their cells."""
+  """Describes the picture of elites in the cells of `heatmap_places`."""
   fitness = np.where(repertoire.occupied, repertoire.fitness, np.nan)
   fitness = np.append(fitness, np.float32(np.nan))  # No elite is the last one.
-  cells = Heatmap(fitness[where.cells], where.x, where.y, RETURN)
-  x, y = (*names, "")[:2]
-  axes = Axis(x, range=where.x), Axis(y, range=where.y, is_hidden=not y)
-  return Panel(title, [], *axes, cells)
-
-
-def heatmap_places(repertoire: Repertoire) -> Places:
-  """Lays out the cells."""
-  lower, upper = repertoire.bounds
-  edges = np.stack([lower, upper], axis=1).tolist()
+  edges = np.stack(repertoire.bounds, axis=1).tolist()
   x, y = map(tuple, (*edges, [0.0, 1.0])[:2])
+  x_name, y_name = (*names, "")[:2]
+  axes = Axis(x_name, range=x), Axis(y_name, range=y, is_hidden=not y_name)
+  return Panel(title, [], *axes, Heatmap(fitness[cells], x, y, RETURN))
+
+
+def heatmap_places(repertoire: Repertoire) -> np.ndarray:
+  """Places cells in the plane of the descriptor's first two axes.
+
+  Returns:
+    int32 [rows, columns], the lowest row first: the cell at each place; -1 if,
+    of several cells at a place, none has an elite.
+  """
   shape = getattr(repertoire.tessellation, "shape", None)
-  if len(lower) > 2 or not repertoire.has_cells:
-    cells = _fittest(repertoire, shape)
-  elif shape is None:
-    cells = _nearest(repertoire)
-  else:
-    numbers = np.arange(repertoire.fitness.size, dtype=np.int32)
-    cells = numbers.reshape(shape[0], -1).T
-  return Places(cells, x, y)
+  if repertoire.descriptors.shape[1] > 2 or not repertoire.has_cells:
+    return _fittest(repertoire, shape)
+  if shape is None:
+    return _nearest(repertoire)
+  numbers = np.arange(repertoire.fitness.size, dtype=np.int32)
+  return numbers.reshape(shape[0], -1).T
 
 
 def _nearest(repertoire: Repertoire) -> np.ndarray:

@@ -20,21 +20,13 @@ _BRAX_WARNINGS = (
 
 def load_brax_class(name: str) -> Callable[..., Any]:
   """Returns the class of one of brax's environments."""
-  _import_brax()
+  import_brax()
   import brax.envs
 
   return brax.envs._envs[name]
 
 
-def load_brax_mjcf() -> Any:
-  """Returns brax's module that reads models."""
-  _import_brax()
-  from brax.io import mjcf
-
-  return mjcf
-
-
-def _import_brax() -> None:
+def import_brax() -> None:
   """Imports brax, and mends it."""
   # Imported late: brax takes seconds, which other environments don't need.
   redirect_brax_mujoco_warnings()

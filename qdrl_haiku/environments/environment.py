@@ -168,7 +168,8 @@ class Environment:
     action = action.astype(jnp.float32)
     env_state = self._of_batch[1](state.pipeline_state, action)
     reward = env_state.reward.astype(jnp.float32)
-    done, truncated = _ends(env_state)
+    done = env_state.done != 0
+    truncated = env_state.info.get("truncation", jnp.zeros_like(done)) != 0
     terminated = done & ~truncated
     steps = state.info["steps"] + 1
     is_last = steps >= self.episode_length
@@ -231,13 +232,6 @@ def _observe(env_state: State, key: Key, steps: Array | None = None) -> State:
   return State(
     pipeline_state=env_state, obs=obs, reward=env_state.reward,
     done=env_state.done, metrics=dict(env_state.metrics), info=info)
-
-
-def _ends(env_state: State) -> tuple[Array, Array]:
-  """Returns whether the environment is done and whether it truncated, [B]."""
-  done = env_state.done != 0
-  truncated = env_state.info.get("truncation", jnp.zeros_like(done)) != 0
-  return done, truncated
 
 
 def _truncate_nonfinite(before: Tree, state: State) -> State:

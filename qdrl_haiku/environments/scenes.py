@@ -80,7 +80,13 @@ def robot_position(env: BatchedEnvironment) -> Callable[[State], Array] | None:
   None for other environments, and if the root can't move along x or y.
   """
   single = _single(env)
-  if not _is_robot(single) or not np.any(single.sys.dof.motion.vel[0, :2]):
+  if not _is_robot(single):
+    return None
+  from brax import base
+
+  # Which of the root's joints is the first differs between files.
+  of_root = slice(base.QD_WIDTHS[single.sys.link_types[0]])
+  if not np.any(single.sys.dof.motion.vel[of_root, :2]):
     return None
   return lambda state: _links(state)["pos"][..., 0, :2]
 

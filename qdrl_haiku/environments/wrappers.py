@@ -47,7 +47,8 @@ class Wrapper:
   def observation_size(self) -> int:
     """O, as it is after the change."""
     key = jax.eval_shape(lambda: jax.random.key(0))
-    return int(jax.eval_shape(self.reset, key).obs.shape[-1])
+    # `Environment` refuses what is no vector.
+    return int(jax.eval_shape(self.reset, key).obs.size)
 
   def __getattr__(self, name: str) -> Any:
     # An object that is just being copied or unpickled has no `env` yet.

@@ -4,7 +4,6 @@ They are read with NumPy alone, whatever agents they are.
 """
 
 import pathlib
-import zipfile
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -67,7 +66,7 @@ def read_elite_table(run_path: pathlib.Path) -> tuple[Elites | None, list[str]]:
     if path.exists():
       try:
         elites = elites._replace(again=_read_again(path, elites.cells))
-      except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+      except Exception as error:  # NumPy, zipfile and zlib raise many kinds.
         problems.append(f"{path} can't be read: {error}")
     return elites, problems
   return None, problems
@@ -76,11 +75,11 @@ def read_elite_table(run_path: pathlib.Path) -> tuple[Elites | None, list[str]]:
 def elite_table_to_json(elites: Elites) -> Record:
   """Returns the picture, and the table of each elite that a click shows."""
   repertoire, cells = elites.repertoire, elites.cells
-  where = heatmaps.heatmap_places(repertoire)
+  image = heatmaps.heatmap_places(repertoire)
   chosen = Trace(
     [], [], color=ORANGE, width=0, symbol="circle-open", sizes=16,
     in_legend=False, hover="skip")
-  panel = heatmaps.heatmap_panel(repertoire, elites.names, where)
+  panel = heatmaps.heatmap_panel(repertoire, elites.names, image)
   panel = panel._replace(traces=[chosen])
   names = ("episode return", *elites.names)
   fitness = repertoire.fitness[cells]
@@ -101,7 +100,7 @@ def elite_table_to_json(elites: Elites) -> Record:
   position[:, : len(elites.names)] = descriptors[:, :2]
   return {
     "figure": with_plotly.draw_with_plotly(Figure([panel], _HEIGHT)),
-    "image": where.cells.tolist(),
+    "image": image.tolist(),
     "num_cells": repertoire.fitness.size,
     "cells": cells.tolist(),
     "best": int(np.argmax(fitness)) if len(cells) else None,

@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 
-from qdrl_haiku import actors, environments, learners, types
+from qdrl_haiku import actors, environments, learners
 from qdrl_haiku.artifacts import repertoires
 from qdrl_haiku.drawing import figure, films, stick_figures
 from qdrl_haiku.drawing.figure import Axis, Figure, Panel, Trace
@@ -36,14 +36,10 @@ def roll_out_elites(
   repertoire = repertoires.read_repertoire(learner, elites.path)
   cells = elites.cells[rows]
   genotypes = jax.tree.map(lambda x: x[cells], repertoire.genotypes.genotype)
-
-  @jax.jit
-  def run(genotypes: types.Tree) -> actors.Rollout:
-    return actors.rollout(
-      env, learner, jax.vmap(learner.from_genotype)(genotypes),
-      jax.random.key(_SEED), env.episode_length, scene.extract)
-
-  found = jax.device_get(run(genotypes))
+  agents = jax.jit(jax.vmap(learner.from_genotype))(genotypes)
+  found = jax.device_get(actors.rollout(
+    env, learner, agents, jax.random.key(_SEED), env.episode_length,
+    scene.extract))
   lengths = np.sum(found.mask, axis=1)
   returns = np.sum(found.rewards, axis=1, where=found.mask[:, 1:])
   if isinstance(scene, environments.RobotScene):

@@ -2,6 +2,7 @@
 
 import pathlib
 import zipfile
+import zlib
 from collections.abc import Sequence
 
 import matplotlib
@@ -27,7 +28,10 @@ def skill_trajectories_figure(run_path: pathlib.Path) -> Figure | None:
       if "descriptor" not in file:
         return None
       states, lengths, skills, names, lower, upper = (file[x] for x in _ARRAYS)
-  except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
+  except (
+    OSError, EOFError, KeyError, NotImplementedError, ValueError,
+    zipfile.BadZipFile, zlib.error,
+  ) as error:
     raise ValueError(
       f"{path} is damaged ({error}); remove it, for a report without it."
     ) from error
@@ -55,7 +59,7 @@ def skill_returns_figure(run: Run) -> Figure | None:
     of_member.setdefault(skill, []).append(row)
   panels = []
   for column, title in (
-    ("diversity_return", "diversity return [nats per episode]"),
+    ("diversity_return", "diversity return [sum of intrinsic rewards]"),
     ("return", figure.RETURN),
   ):
     for member in sorted(curves)[:_MOST_MEMBERS]:

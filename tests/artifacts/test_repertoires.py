@@ -82,3 +82,6 @@ def test_a_repertoire_that_is_not_there_or_damaged_is_refused(tmp_path):
   (tmp_path / "repertoire" / "90.npz").write_text("no repertoire")
   with pytest.raises(ValueError, match="90.npz can't be read as a repertoire"):
     repertoires.read_latest_repertoire(learner, str(tmp_path))
+  (tmp_path / "repertoire" / "100.npz").mkdir()
+  with pytest.raises(ValueError, match="100.npz can't be read: Is a directory"):
+    repertoires.read_latest_repertoire(learner, str(tmp_path))

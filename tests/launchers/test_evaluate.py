@@ -173,6 +173,7 @@ def test_an_elite_is_exported_and_drawn(elites, logdir, here, capsys):
   ("--cell=16", "cell 16 is none of 0 to 15; the nearest that .* is 14[.]"),
   ("--descriptor=0.2", "--descriptor=0.2: .*give 2 finite numbers"),
   ("--best --cell=3", "--best and --cell choose one agent each;"),
+  ("--sweep=masss:0.5:2:3", "--sweep=masss:0.5:2:3: "),
   ("--nobest --cell=3", "--nobest chooses no agent; give .* in its place"),
   ("--member=0", "has nothing in checkpoints/"),
   ("--best", "has nothing in best/"),

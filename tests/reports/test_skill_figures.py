@@ -1,5 +1,7 @@
 """Tests of what is shown of agents with skills."""
 
+import zlib
+
 import numpy as np
 import pytest
 
@@ -52,6 +54,15 @@ def test_each_episode_goes_where_it_went_in_the_colour_of_its_skill(tmp_path):
 def test_a_damaged_file_is_named(tmp_path):
   (tmp_path / "skills.npz").write_bytes(b"nothing")
   with pytest.raises(ValueError, match=r"skills.npz is damaged .*; remove it"):
+    skill_figures.skill_trajectories_figure(tmp_path)
+  path = tmp_path / "skills.npz"
+  np.savez_compressed(path, descriptor=np.arange(64.0))
+  content = bytearray(path.read_bytes())
+  content[80:90] = bytes(10)
+  path.write_bytes(content)
+  with pytest.raises(zlib.error):
+    np.load(path)["descriptor"]
+  with pytest.raises(ValueError, match="skills.npz is damaged"):
     skill_figures.skill_trajectories_figure(tmp_path)
   np.savez(tmp_path / "skills.npz", descriptor=np.zeros((1, 1, 1, 2)))
   with pytest.raises(ValueError, match="skills.npz is damaged"):

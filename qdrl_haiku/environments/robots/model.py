@@ -100,8 +100,9 @@ def read_robot(path: str, backend: str | None = None) -> RobotModel:
   if not pathlib.Path(path).is_file():
     raise ValueError(
       f"env_name={path!r} is no file; give the path of a robot's XML.")
-  mjcf = brax_loading.load_brax_mjcf()
+  brax_loading.import_brax()
   import mujoco
+  from brax.io import mjcf
 
   try:
     spec = mujoco.MjSpec.from_file(path)

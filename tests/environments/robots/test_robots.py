@@ -106,6 +106,22 @@ def test_touching_is_told_of_pairs_and_of_the_world(moving, tmp_path):
   assert [bool(x) for x in touches] == [True, True, False]
 
 
+@pytest.mark.parametrize("axes", ["xz", "zx", "z"])
+def test_a_robot_is_somewhere_if_any_of_its_roots_joints_moves_it(
+  tmp_path, axes
+):
+  joints = "".join(
+    f'<joint name="root{x}" type="slide" axis="{int(x == "x")} 0 '
+    f'{int(x == "z")}"/>' for x in axes)
+  path = tmp_path / "robot.xml"
+  path.write_text(
+    f'<mujoco><worldbody><body name="trunk">{joints}'
+    '<geom size="0.1" mass="1"/></body></worldbody><actuator>'
+    f'<motor joint="root{axes[0]}"/></actuator></mujoco>')
+  env = environments.create(str(path), task="run", backend="generalized")
+  assert (environments.robot_position(env) is None) == (axes == "z")
+
+
 def test_nothing_touches_where_nothing_can(tmp_path):
   floor = '<geom name="floor" type="plane" size="5 5 1"/>'
   path = _write(tmp_path, (floor, ""))
