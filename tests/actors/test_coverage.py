@@ -9,8 +9,6 @@ from qdrl_haiku import actors, environments
 from qdrl_haiku.environments import State
 from tests import toy
 
-_ROBOT = environments.create("halfcheetah", backend="spring")
-
 
 def _at(positions):
   """States of which only the descriptor is known."""
@@ -37,7 +35,9 @@ def test_steps_that_do_not_count_visit_nothing():
 
 
 def test_a_robots_cells_are_unit_squares_however_far_it_goes():
-  state = jax.eval_shape(_ROBOT.reset, jax.random.split(jax.random.key(0), 4))
+  # With the sizes that it has, which need no trace then.
+  robot = environments.create("halfcheetah", backend="spring", sizes=(17, 6))
+  state = jax.eval_shape(robot.reset, jax.random.split(jax.random.key(0), 4))
   state = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), state)
   physics = state.pipeline_state.pipeline_state
   places = np.array([[0.1, 0.1], [0.9, 0.2], [-0.1, 0.1], [900.5, 0.0]])
@@ -45,13 +45,13 @@ def test_a_robots_cells_are_unit_squares_however_far_it_goes():
   physics = physics.replace(x=physics.x.replace(pos=pos))
   state = state.replace(
     pipeline_state=state.pipeline_state.replace(pipeline_state=physics))
-  cells = actors.coverage_cells(_ROBOT)(state)
+  cells = actors.coverage_cells(robot)(state)
   assert cells[0] == cells[1]
   assert actors.count_cells(cells, jnp.ones(4, bool)) == 3
 
 
 def test_what_has_neither_place_nor_descriptor_is_not_counted():
-  env = environments.create("reacher")
+  env = environments.create("reacher", sizes=(11, 2))
   assert actors.coverage_cells(env) is None
   with pytest.raises(ValueError, match="coverage_cells=5 .* none; leave it"):
     actors.coverage_cells(env, 5)

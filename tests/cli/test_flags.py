@@ -11,7 +11,6 @@ from absl.testing import flagsaver
 
 from qdrl_haiku import config as config_lib
 from qdrl_haiku import experiment
-from qdrl_haiku.cli import devices, evaluate
 from qdrl_haiku.cli import flags as flags_lib
 from qdrl_haiku.config import Settings, setting
 
@@ -76,12 +75,6 @@ def test_help_lists_flags_in_sections_with_their_defaults():
   assert "  --[no]alone=true: Whether nobody comes along." in text
 
 
-_PROGRAMS = {
-  **{name: x.flags() for name, x in experiment.PROGRAMS.items()},
-  "evaluate": config_lib.config_tree_flags(evaluate.EvaluateConfig()),
-  "processes": config_lib.config_tree_flags(devices.ProcessConfig())}
-
-
 def test_each_launcher_is_a_program_where_the_package_is_installed():
   root = pathlib.Path(__file__).parents[2]
   text = (root / "setup.py").read_text()
@@ -96,7 +89,7 @@ def test_each_launcher_is_a_program_where_the_package_is_installed():
 @pytest.mark.parametrize("name", experiment.PROGRAMS)
 def test_a_person_can_read_all_flags(name):
   """The most used come first, and what a text names is a flag."""
-  flags = _PROGRAMS[name]
+  flags = experiment.PROGRAMS[name].flags()
   sections = [flag.section for flag in flags.values()]
   first = list(dict.fromkeys(sections))[:3]
   assert first == ["Environment", "Run", "Training"]

@@ -51,9 +51,9 @@ def _kernel(parameters, first, second):
   return result
 
 
-def _noisy(parameters, points, size=_SIZE):
-  """The covariance of observations, with the jitter of arrays of a size."""
-  noise = parameters.noise + 1e-6 * size * parameters.variance
+def _noisy(parameters, points):
+  """The covariance of observations, with the jitter of arrays of that size."""
+  noise = parameters.noise + 1e-6 * _SIZE * parameters.variance
   return _kernel(parameters, points, points) + noise * np.eye(len(points.age))
 
 
@@ -130,22 +130,17 @@ def test_gradient_is_that_of_the_likelihood():
       np.testing.assert_allclose(derivative, expected, rtol=2e-3, atol=2e-3)
 
 
-@functools.cache
-def _fit():
-  start = gaussian_process.init_gaussian_process(2)
-  fit = gaussian_process.fit_gaussian_process
-  return jax.jit(functools.partial(fit, start, num_steps=40))
-
-
 def test_fitting_makes_observations_likelier_and_finds_what_matters():
   points = _points(0, oldest=0)
   noise = np.random.default_rng(0).normal(size=_SIZE)
   values = np.sin(6 * points.position[:, 1]) + 0.01 * noise
   values = (values - values.mean()) / values.std()
+  start = gaussian_process.init_gaussian_process(2)
+  fit = jax.jit(functools.partial(
+    gaussian_process.fit_gaussian_process, start, num_steps=40))
   fitted, start = jax.tree.map(
     lambda x: np.asarray(x, np.float64),
-    (_fit()(*_cast((points, values)), jnp.ones(_SIZE, bool)),
-     gaussian_process.init_gaussian_process(2)))
+    (fit(*_cast((points, values)), jnp.ones(_SIZE, bool)), start))
   assert _likelihood(fitted, points, values) > 10 + _likelihood(
     start, points, values)
   assert fitted.length_scales[0] > 3 * fitted.length_scales[1]

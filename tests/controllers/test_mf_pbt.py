@@ -81,25 +81,17 @@ def _fitness(random, size):
   return fitness.astype(np.float32)
 
 
-def _controller(frequencies):
-  config = controllers.MFPBTConfig(frequencies=frequencies)
-  return controllers.mf_pbt(config, _SPACE)
-
-
-def _hyperparams(size):
-  return {
-    "fixed": np.full(size, 2.0, np.float32),
-    "rate": np.geomspace(2e-4, 0.5, size).astype(np.float32),
-    "shape": np.linspace(-0.9, 0.9, size).astype(np.float32)}
-
-
 @pytest.mark.parametrize(
   ("frequencies", "size"), [((1, 3), 8), ((1, 2, 6), 24)])
 def test_decisions_are_those_of_a_plain_loop(frequencies, size):
-  controller = _controller(frequencies)
+  controller = controllers.mf_pbt(
+    controllers.MFPBTConfig(frequencies=frequencies), _SPACE)
   names = controller.operators
   random = np.random.default_rng(size)
-  hyperparams = _hyperparams(size)
+  hyperparams = {
+    "fixed": np.full(size, 2.0, np.float32),
+    "rate": np.geomspace(2e-4, 0.5, size).astype(np.float32),
+    "shape": np.linspace(-0.9, 0.9, size).astype(np.float32)}
   seen = set()
   fitnesses = np.stack([_fitness(random, size) for _ in range(_NUM_CASES)])
   numbers = random.integers(1, 13, _NUM_CASES)

@@ -31,20 +31,7 @@ _PARENT = {
   "discount": 0.99, "learning_rate": 1e-3, "reward_scaling": 2.0,
   "target_entropy": -2.5}
 _FITNESS = np.arange(8, dtype=np.float32)
-_FAMILY = {"num_parents": 1, "num_replaced": 7}
 _RATE = controllers.LogUniform(1e-4, 1.0)
-
-
-def _hyperparams():
-  """Distinct values that no draw can produce, but for the parent's."""
-  return {
-    name: np.append(np.linspace(100.0, 200.0, 7), value).astype(np.float32)
-    for name, value in _PARENT.items()}
-
-
-@functools.cache
-def _controller(**settings):
-  return controllers.pbt(controllers.PBTConfig(**settings), _SPACE)
 
 
 @functools.cache
@@ -63,10 +50,16 @@ def _update_x(values, range_=_RATE, *, fitness=_FITNESS, seed=0, **settings):
 @functools.cache
 def _family(explore):
   """Decisions of many keys, all children of member 7."""
-  update = common.update(_controller(explore=explore, **_FAMILY))
+  config = controllers.PBTConfig(
+    explore=explore, num_parents=1, num_replaced=7)
+  update = common.update(controllers.pbt(config, _SPACE))
   keys = jax.random.split(jax.random.key(0), _NUM_KEYS)
   mapped = jax.jit(jax.vmap(update, (0, None, None)))
-  return jax.device_get(mapped(keys, _FITNESS, _hyperparams()))
+  # Distinct values that no draw can produce, but for the parent's.
+  hyperparams = {
+    name: np.append(np.linspace(100.0, 200.0, 7), value).astype(np.float32)
+    for name, value in _PARENT.items()}
+  return jax.device_get(mapped(keys, _FITNESS, hyperparams))
 
 
 def _steps(decision):
@@ -77,10 +70,6 @@ def _steps(decision):
     sign = -1 if name == "discount" else 1  # Up multiplies 1 - discount.
     ups.append(sign * np.sign(values - np.float32(_PARENT[name])))
   return np.stack(ups, axis=-1)
-
-
-def _searched(hyperparams):
-  return np.stack([hyperparams[name] for name in _SEARCHED], axis=-1)
 
 
 def test_init_does_not_correlate_leaves():
@@ -110,7 +99,7 @@ def test_hand_worked_case():
 @pytest.mark.parametrize("explore", ["perturb", "resample", "mixed"])
 def test_children_of_one_parent_differ_from_it_and_from_each_other(explore):
   decision = _family(explore)
-  family = _searched(decision.hyperparams)
+  family = np.stack([decision.hyperparams[x] for x in _SEARCHED], axis=-1)
   assert np.all(decision.parents == 7)
   for one in family[:200]:
     assert len({tuple(member) for member in one}) == 8

@@ -34,10 +34,6 @@ def _check(**extra):
   controllers.check_controller(controller._replace(update=update), 4)
 
 
-def _by_name(named):
-  return lineage.stack_lineage_hyperparams([named], {"tau": 0.5})
-
-
 _MF = controllers.MFPBTConfig
 
 
@@ -79,7 +75,8 @@ _MF = controllers.MFPBTConfig
   (lambda: _check(parents=jnp.zeros(4)), r"parents is float32\(4,\), not int3"),
   (lambda: _check(hyperparams={"x": jnp.zeros(3)}), r"/x is float32\(3,\)"),
   # What is read from files.
-  (lambda: _by_name({"rate": 1.0}), "{'rate': 1.0} have other names than tau")])
+  (lambda: lineage.stack_lineage_hyperparams([{"rate": 1.0}], {"tau": 0.5}),
+   "{'rate': 1.0} have other names than tau")])
 def test_what_is_wrong_is_named_with_the_fix(call, complaint):
   with pytest.raises(ValueError, match=complaint):
     call()

@@ -81,22 +81,15 @@ def _counter(**kwargs):
   return environments.create("gymnasium:Counter-v0", **kwargs)
 
 
-def _run(env, num_steps, num_envs=2, ages=None):
-  """States of some steps with actions of 0."""
-  state = env.reset(_keys(num_envs))
+def _run(env, num_steps, ages=None):
+  """States of some steps of two instances, with actions of 0."""
+  state = env.reset(_keys(2))
   if ages is not None:
     state = state.replace(info=state.info | {"steps": jnp.array(ages)})
   states = [state]
   for _ in range(num_steps):
-    actions = jnp.zeros((num_envs, env.action_size))
-    states.append(env.step(states[-1], actions))
+    states.append(env.step(states[-1], jnp.zeros((2, env.action_size))))
   return states
-
-
-def _seeds(keys):
-  """With which an instance's episode begins, from the key that it had then."""
-  seed_keys = jax.vmap(jax.random.split)(keys)[:, 1]
-  return [int(jax.random.bits(key, (), jnp.uint32)) for key in seed_keys]
 
 
 def test_rewards_and_observations_are_those_of_a_plain_loop():
@@ -107,8 +100,10 @@ def test_rewards_and_observations_are_those_of_a_plain_loop():
   plain = [gymnasium.make("Pendulum-v1") for _ in keys]
 
   def resets(keys):
-    both = zip(plain, _seeds(keys), strict=True)
-    return [e.reset(seed=seed)[0] for e, seed in both]
+    """Each by a seed that is drawn from the key that its instance has then."""
+    seed_keys = jax.vmap(jax.random.split)(keys)[:, 1]
+    seeds = [int(jax.random.bits(key, (), jnp.uint32)) for key in seed_keys]
+    return [e.reset(seed=x)[0] for e, x in zip(plain, seeds, strict=True)]
 
   first = resets(keys)
   np.testing.assert_array_equal(state.obs[:, 0], first)

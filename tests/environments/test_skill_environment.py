@@ -92,9 +92,11 @@ def test_fixed_skills_are_dealt_out_as_evenly_as_possible():
   np.testing.assert_array_equal(episodes, episodes[[0, 0, 0]])
 
 
-def test_fewer_instances_than_skills_each_go_through_a_share():
-  indices = _episodes(_make(), 7, 3).argmax(axis=-1)
-  for i, share in enumerate([[0, 3], [1, 4], [2]]):
+@pytest.mark.parametrize(("shape", "shares"), [
+  ((3,), [[0, 3], [1, 4], [2]]), ((), [[0, 1, 2, 3, 4]])])
+def test_fewer_instances_than_skills_each_go_through_a_share(shape, shares):
+  indices = _episodes(_make(), 7, *shape).argmax(axis=-1).reshape(7, -1)
+  for i, share in enumerate(shares):
     assert indices[:, i].tolist() == (share * 7)[:7]
 
 
@@ -131,12 +133,6 @@ def test_episode_skills_do_not_say_where_episodes_start():
   start, _, skill = np.asarray(state.obs).T
   assert stats.pearsonr(start, skill).pvalue > 1e-3
   assert stats.kstest(skill, "norm").pvalue > 1e-3
-
-
-def test_one_instance_has_all_skills_in_turn():
-  np.testing.assert_array_equal(
-    np.argmax(_episodes(_make("fixed"), 4), axis=-1),
-    np.arange(4) % _PRIOR.num_skills)
 
 
 def test_fixed_continuous_skills_keep_their_draw_whatever_the_axes():

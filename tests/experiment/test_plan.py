@@ -72,14 +72,6 @@ def test_agents_of_a_repertoire_may_have_a_users_policy(emitter):
     policy_network=policy)
 
 
-def test_smerls_fitness_may_be_chosen():
-  for given, expected in (
-      ({}, "episode_return"), ({"fitness": "coverage"}, "eval/coverage")):
-    config = experiment.TRAIN.configure(
-      {"env_name": "point_maze", "learner": "smerl"} | given)
-    assert config.build().config.fitness == expected
-
-
 def test_policies_of_two_critics_are_injected_as_there_are():
   setup = _setup(
     emitter="pga:8,dcrl:8", injection_share=0.5, gradient_share=0.5)

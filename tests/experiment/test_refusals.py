@@ -40,6 +40,8 @@ _CASES = [
   ("train", "--num_seeds=2147483647", "this run would need .* population_size"),
   # Two that don't fit.
   ("train", "--replay_capacity=500", "size 1000 .*capacity 500.*lower"),
+  ("train", "--n_step=64 --num_envs=16 --replay_capacity=1000",
+   "n_step times num_envs 1024 .*capacity 1000"),
   # Hyperparameters and their ranges.
   ("train", "--tau=0", "--tau=0.0 .*number above 0 and at most 1[.]"),
   ("train", "--hyperparam=tua=0.1", "tua=0.1 is no hyperparameter.*'tau'"),

@@ -105,12 +105,13 @@ def start(
     stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def finish(process: subprocess.Popen) -> tuple[int, int, str]:
-  """Returns exit code, number of file operations, and standard error."""
+def finish(process: subprocess.Popen, *codes: int) -> tuple[int, str]:
+  """File operations and standard error of one that ends by a code, or by 0."""
   _, error = process.communicate(timeout=600)
   assert "Traceback" not in error, error
+  assert process.returncode in (codes or (0,)), (process.args, error)
   found = re.search(r"operations: (\d+)", error)
-  return process.returncode, int(found.group(1)) if found else 0, error
+  return int(found.group(1)) if found else 0, error
 
 
 def contents(logdir: pathlib.Path) -> dict[str, Any]:
@@ -192,7 +193,7 @@ def _kill_anywhere(commands: list[str], root: pathlib.Path) -> None:
   for name in commands:
     command = [*COMMANDS[name], cache]
     never = NEVER._replace(folder=".")
-    _, operations, _ = finish(start(command, root / name, point=never))
+    operations, _ = finish(start(command, root / name, point=never))
     expected = contents(root / name)
     wanted = -(-flags.FLAGS.num_points // len(commands))
     points = _random_points(operations, generator)
@@ -202,8 +203,9 @@ def _kill_anywhere(commands: list[str], root: pathlib.Path) -> None:
       logdir = root / f"{name}{chain}"
       code = -9
       while code and done < wanted:
-        code, _, error = finish(start(command, logdir, point=next(points)))
-        assert code in (0, -9, INTERRUPTED), error
+        process = start(command, logdir, point=next(points))
+        finish(process, 0, -9, INTERRUPTED)
+        code = process.returncode
         done += code != 0
       if code:
         finish(start(command, logdir))

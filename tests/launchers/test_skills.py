@@ -152,7 +152,9 @@ def test_learner_flags_reach_base_learner_and_discriminator():
    "--fitness=mutual_information_lower_bound", (),
    "dads/mutual_information_lower_bound"),
   ("--learner=smerl --target_return=3",
-   ("next_descriptor", "skill_return"), "episode_return")])
+   ("next_descriptor", "skill_return"), "episode_return"),
+  ("--learner=smerl --fitness=coverage",
+   ("next_descriptor", "skill_return"), "eval/coverage")])
 def test_each_kind_of_skills_is_composed_by_flags(flags, extras, fitness):
   setup = _setup(flags, program="train_pbt")
   assert setup.config.replay_extras == extras

@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from qdrl_haiku import runs
-from qdrl_haiku.storage.directory import RunDirectory
 from tests.launchers import harness, kill
+from tests.runs import common
 
 _TRACED = "module conversion jit(train)"
 
@@ -43,10 +43,7 @@ def test_a_second_start_traces_nothing_and_computes_the_same(rate, tmp_path):
       cwd=tmp_path, JAX_NUM_CPU_DEVICES="2",
       code=runs.DIVERGED if rate == "1e30" else 0)
     assert ("diverged" in printed) == (rate == "1e30")
-    rows = RunDirectory(tmp_path / name).rows("metrics.jsonl")
-    return _TRACED in printed, [
-      {k: v for k, v in row.items() if not kill.TIMES.search(k)} for row in rows
-    ]
+    return _TRACED in printed, common.rows(tmp_path / name)
 
   is_traced, rows = start("first")
   assert is_traced

@@ -3,7 +3,6 @@
 One small run trains SAC, the others a learner of a user's own.
 """
 
-import csv
 import json
 import pathlib
 import re
@@ -45,9 +44,6 @@ def test_a_run_leaves_all_its_files(run):
   assert "192" in checkpoints and len(checkpoints) == 2
   assert {path.name for path in (logdir / "plots").iterdir()} == {
     "learning_curves.png", "diagnostics.png", "hyperparameters.png"}
-  best = max(run.rows("metrics.jsonl"), key=lambda x: x["pbt/best_return"])
-  steps = [int(path.name) for path in (logdir / "best").iterdir()]
-  assert max(steps) == best["step"]
 
 
 def test_rows_have_the_documented_names(run):
@@ -75,9 +71,6 @@ def test_rows_have_the_documented_names(run):
     assert row["seed"] == 3
     assert row["pbt/hyperparams/tau/min"] == pytest.approx(0.01)
     assert None not in row.values()
-  with (run.path / "metrics.csv").open(newline="") as file:
-    table = list(csv.DictReader(file))
-  assert [{name: float(x) for name, x in row.items()} for row in table] == rows
   members = run.rows("pbt_members.jsonl")
   assert [(row["generation"], row["member"]) for row in members] == [
     (g, i) for g in (1, 2, 3) for i in range(4)]

@@ -12,9 +12,9 @@ import pytest
 
 from qdrl_haiku import actors, environments, map_elites, reports
 from qdrl_haiku.experiment import make_experiment_agent, read_config
-from qdrl_haiku.storage.directory import RunDirectory
 from tests import toy
-from tests.launchers import harness, kill, users_module
+from tests.launchers import harness, users_module
+from tests.runs.common import rows as _rows
 
 _PBT = (
   *users_module.FLAGS, f"--env_name={__name__}:StillWalk", "--grid_shape=16,8",
@@ -55,13 +55,6 @@ class StillWalk(toy.Walk):
 
   def reset(self, key):
     return super().reset(jax.random.key(0))
-
-
-def _rows(logdir, name="metrics.jsonl"):
-  """Rows without what depends on the clock."""
-  return [
-    {key: value for key, value in row.items() if not kill.TIMES.search(key)}
-    for row in RunDirectory(logdir).rows(name)]
 
 
 def _start(logdir, *flags):

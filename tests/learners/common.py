@@ -171,10 +171,17 @@ def assert_equal(actual, expected):
   jax.tree.map(np.testing.assert_array_equal, actual, expected)
 
 
-def assert_changed(before, after):
-  """Some array differs between two trees."""
-  same = jax.tree.map(lambda x, y: bool(jnp.array_equal(x, y)), before, after)
-  assert not all(jax.tree.leaves(same))
+def assert_live(learner, state, batch, **values):
+  """Each hyperparameter of a skill learner changes what is learned, if changed.
+
+  To 0.3, or to the value that is given.
+  """
+  before, _ = update_spied(learner, state, batch)
+  for name in learner.hyperparams:
+    changes = {name: values.get(name, 0.3)}
+    after, _ = update_spied(learner, state, batch, **changes)
+    same = jax.tree.map(lambda x, y: bool(jnp.array_equal(x, y)), before, after)
+    assert not all(jax.tree.leaves(same)), name
 
 
 def assert_close(actual, expected, rtol=1e-5, atol=0.0):

@@ -154,22 +154,20 @@ def test_observe_changes_the_statistics_and_nothing_else():
   assert plain.observe(state, new) is state
 
 
-@_EACH
+@pytest.mark.parametrize("name", common.SAC_FIRST)
 def test_calls_outside_of_jit_are_compiled(name):
   learner = common.learner(name)
-  args = common.agent(learner), *_arguments(learner)[1:]
-  learner.update(*args)
-  assert compilations.of(learner.update, *args) == 0
+  state, hyperparams, batches, key = _arguments(learner)
+  for function, seen in (
+    (learner.update, batches), (learner.act, common.observations(4))
+  ):
+    alone = function.__wrapped__  # As it is without the jit of `common`.
+    alone(state, hyperparams, seen, key)
+    assert compilations.of(alone, state, hyperparams, seen, key) == 0
 
 
 _SIZES = common.OBSERVATION_SIZE, 1
 _LEARNER = toy.linear_learner()
-
-
-def _refused(**changes):
-  with pytest.raises(ValueError) as caught:
-    learners.check(_LEARNER._replace(**changes), *_SIZES)
-  return str(caught.value)
 
 
 def test_a_check_of_a_learner_compiles_nothing():
@@ -194,7 +192,9 @@ def _updating(found):
   (_updating(lambda state: (state, {"loss": jnp.ones(2)})),
    "the metric 'loss' with an array (2,); give one number")])
 def test_what_is_wrong_is_said_with_the_fix(changes, message):
-  assert message in _refused(**changes)
+  with pytest.raises(ValueError) as caught:
+    learners.check(_LEARNER._replace(**changes), *_SIZES)
+  assert message in str(caught.value)
 
 
 _FLAT = {"transitions": common.transitions(64)}

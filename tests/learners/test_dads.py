@@ -1,5 +1,7 @@
 """Tests of what DADS does to transitions, and of what it learns."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,12 +13,13 @@ from qdrl_haiku.learners import statistics
 from tests.learners import common, reference
 from tests.learners.test_diayn import _batches, _spy
 
-_O, _B, _D, _M = common.OBSERVATION_SIZE, common.BATCH_SIZE, 2, 3
+_O, _D, _M = common.OBSERVATION_SIZE, 2, 3
 _PRIORS = {"sphere": skills.sphere(2), "discrete": skills.categorical(4)}
 _NUM_OTHERS = 5
 _agent, _update = common.observing, common.update_spied
 
 
+@functools.cache
 def _learner(prior, seen="descriptor"):
   config = learners.DADSConfig(
     (5,), activation="tanh", normalize_observations=True, num_components=_M,
@@ -85,15 +88,10 @@ def test_dynamics_learn_where_skills_lead():
   assert metrics["intrinsic_reward"] > 0.5
 
 
-@pytest.mark.parametrize(
-  "name", ["dynamics_learning_rate", "task_reward_weight"])
-def test_every_hyperparameter_changes_what_is_learned(name):
+def test_every_hyperparameter_changes_what_is_learned():
   prior = _PRIORS["sphere"]
   learner = _learner(prior)
-  state, batch = _agent(learner), _batches(prior=prior)
-  before, _ = _update(learner, state, batch)
-  after, _ = _update(learner, state, batch, **{name: 0.3})
-  common.assert_changed(before, after)
+  common.assert_live(learner, _agent(learner), _batches(prior=prior))
 
 
 def test_a_genotype_keeps_the_dynamics_and_what_normalises_differences():

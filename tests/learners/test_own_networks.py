@@ -96,7 +96,8 @@ def test_a_pair_of_functions_is_used_as_it_is():
   learners.check(learner, _O, _A)
   state = jax.eval_shape(learner.init, jax.random.key(0))
   assert state.policy_params.shape == (_O, 2 * _A)
-  assert "critic/linear_0" in state.critic_params
+  # Of that critic's width; a learner's own has another.
+  assert state.critic_params["critic/linear_0"]["w"].shape == (2, _O + _A, 8)
   assert _made("td3").share is None
 
 
@@ -151,7 +152,7 @@ def test_weights_of_a_users_own_critic_keep_their_norm():
     critic=lambda observation, action: hk.Linear(
       51, w_init=hk.initializers.Constant(2.0))(observation))
   learner = learners.xqc(_O, _A, networks=own)
-  state = learner.init(jax.random.key(0))
+  state = common.fresh(learner)
   after, _ = learner.update(
     state, learner.hyperparams, common.batches(learner), jax.random.key(1))
   # Adam's first steps are its learning rate, one for each of the two batches.

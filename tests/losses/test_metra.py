@@ -6,11 +6,7 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import losses
-
-
-def _draws(*shapes):
-  rng = np.random.default_rng(0)
-  return [rng.normal(size=shape).astype(np.float32) for shape in shapes]
+from tests.losses.test_dads import _draws
 
 
 def test_the_rewards_of_an_episode_sum_up_to_how_far_it_went():

@@ -91,23 +91,19 @@ def test_policies_do_not_see_what_is_privileged_and_critics_do(name):
   config = networks.NetworkConfig((8,), privileged=(1, 3))
   policy, critic = make(_O, _A, config)
   observation, action = _inputs(4)
-  params = policy.init(_KEY)
-  outputs = policy.apply(params, observation)
+  params, act = jax.jit(policy.init)(_KEY), jax.jit(policy.apply)
   for i in range(_O):
     changed = observation.at[:, i].add(1.0)
-    is_same = jnp.allclose(policy.apply(params, changed), outputs)
-    assert bool(is_same) == (i in (1, 2))
+    outputs = act(params, observation), act(params, changed)
+    assert bool(jnp.allclose(*outputs)) == (i in (1, 2))
+  seen = observation, observation.at[:, 1].add(1.0)
   actions = () if name == "ppo" else (action,)
+  params = jax.jit(critic.init)(_KEY)
   if name == "crossq":
-    params, state = critic.init(_KEY)
     values = [
-      critic.apply(params, state, x, *actions, is_training=False)[0]
-      for x in (observation, changed.at[:, 1].add(1.0))]
+      critic.apply(*params, x, *actions, is_training=False)[0] for x in seen]
   else:
-    params = critic.init(_KEY)
-    values = [
-      critic.apply(params, x, *actions)
-      for x in (observation, observation.at[:, 1].add(1.0))]
+    values = [critic.apply(params, x, *actions) for x in seen]
   assert not jnp.allclose(*values)
 
 
@@ -210,6 +206,12 @@ def test_a_discriminator_is_a_float64_forward_pass():
   (lambda: networks.make_sac_networks(0, _A), "observation_size=0 is not a"),
   (lambda: networks.make_xqc_networks(_O, _A, num_atoms=1),
    "num_atoms=1 is not a count"),
+  (lambda: networks.make_xqc_networks(
+     _O, _A, networks.NetworkConfig(policy_final_init="small"), num_atoms=7
+   ), "policy_final_init=small has no effect"),
+  (lambda: networks.make_crossq_networks(
+     _O, _A, networks.ResidualNetworkConfig()
+   ), "whose settings have no effect"),
   (lambda: networks.make_discriminator(_O, _K, activation="rleu"),
    "'rleu' is unknown.*'relu'"),
   (lambda: _make(residual=True),

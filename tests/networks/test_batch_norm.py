@@ -162,17 +162,6 @@ def test_xqcs_weights_begin_with_unit_norm():
       assert np.all(values["w"][0] != values["w"][1])
 
 
-def test_xqcs_policy_has_no_small_weights():
-  shape = networks.NetworkConfig(policy_final_init="small")
-  with pytest.raises(ValueError, match="policy_final_init=small has no effect"):
-    networks.make_xqc_networks(3, 2, shape, num_atoms=7)
-
-
-def test_settings_of_residual_networks_are_refused():
-  with pytest.raises(ValueError, match="whose settings have no effect"):
-    networks.make_crossq_networks(3, 2, networks.ResidualNetworkConfig())
-
-
 @_EACH
 def test_a_policy_without_batch_normalisation_acts_as_with_it(name):
   policy = _MADE[name].policy

@@ -116,3 +116,15 @@ def write_repertoire(directory, elites, step=400):
   path = directory.path / "repertoire" / f"{step}.npz"
   elites.save(path, SETTINGS | {"descriptor_names": names})
   return path
+
+
+def look_again(path, cells, num_episodes):
+  """Writes a second evaluation of elites; returns its returns and places."""
+  rng = np.random.default_rng(1)
+  fitness = rng.normal(size=(len(cells), num_episodes))
+  descriptors = rng.normal(size=(*fitness.shape, 2))
+  (path / "reevaluation").mkdir(exist_ok=True)
+  RunDirectory(path).write_arrays(
+    "reevaluation/400.npz",
+    {"cells": cells, "fitness": fitness, "descriptors": descriptors})
+  return fitness, descriptors

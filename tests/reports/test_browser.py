@@ -106,13 +106,7 @@ def test_a_page_with_ten_thousand_cells_answers_a_click(browser, tmp_path):
   learner = toy.linear_learner()
   elites = common.agents(learner, grid, [17, 3000, 9990])
   saved = dict(np.load(common.write_repertoire(directory, elites)))
-  again = np.random.default_rng(0).normal(size=(3, 4))
-  (directory.path / "reevaluation").mkdir()
-  directory.write_arrays(
-    "reevaluation/400.npz",
-    {
-      "cells": saved["cells"], "fitness": again,
-      "descriptors": np.zeros((3, 4, 2))})
+  again, _ = common.look_again(directory.path, saved["cells"], 4)
   runs = reports.read_runs([str(directory.path)])
   elites, _ = reports.read_elites(directory.path)
   env = environments.Environment(toy.Walk(), episode_length=20)

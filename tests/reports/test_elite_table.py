@@ -104,21 +104,9 @@ def test_the_emitter_of_an_elite_is_told_where_there_were_several(tmp_path):
   assert texts == [names[i] for i in found_by]
 
 
-def _look_again(tmp_path, cells, num_episodes):
-  """Writes a second evaluation of elites; returns its returns."""
-  rng = np.random.default_rng(1)
-  fitness = rng.normal(size=(len(cells), num_episodes))
-  descriptors = rng.normal(size=(*fitness.shape, 2))
-  (tmp_path / "reevaluation").mkdir(exist_ok=True)
-  RunDirectory(tmp_path).write_arrays(
-    "reevaluation/400.npz",
-    {"cells": cells, "fitness": fitness, "descriptors": descriptors})
-  return fitness, descriptors
-
-
 def test_an_elite_shows_how_far_its_episodes_differ(tmp_path):
   elites, _ = _written(tmp_path)
-  fitness, descriptors = _look_again(tmp_path, elites.cells, 3)
+  fitness, descriptors = common.look_again(tmp_path, elites.cells, 3)
   elites = _read(tmp_path)
   for name, values in (("episode return", fitness), ("b", descriptors[..., 1])):
     column = _column(elites, f"{name}, 3 times again")
@@ -126,10 +114,10 @@ def test_an_elite_shows_how_far_its_episodes_differ(tmp_path):
     spread = values.std(1, ddof=1)
     np.testing.assert_allclose(column["spread"], spread, rtol=1e-5)
   # One episode has no spread.
-  _look_again(tmp_path, elites.cells, 1)
+  common.look_again(tmp_path, elites.cells, 1)
   assert np.isnan(_read(tmp_path).again.spread).all()
   # That of other elites is not shown.
-  _look_again(tmp_path, elites.cells[::-1], 2)
+  common.look_again(tmp_path, elites.cells[::-1], 2)
   elites, (problem,) = reports.read_elites(tmp_path)
   assert elites.again is None
   assert "400.npz can't be read: it is of other elites" in problem

@@ -36,19 +36,13 @@ def _render(*paths):
   return reports.render_sections(runs, {}, {})
 
 
-def _figures(reader):
-  """The data of the figures of a page, which is strict JSON."""
-  return [
-    json.loads(text, parse_constant=pytest.fail)
-    for text in reader.scripts
-    if text.startswith("{")]
-
-
 def test_what_users_called_things_is_no_markup(tmp_path):
   common.write_population(tmp_path / "a&b", env_name=_EVIL, rename=_EVIL)
   (run,) = reports.read_runs([str(tmp_path / "a&b")])
   reader = _Reader(reports.render_sections([run._replace(name=_EVIL)], {}, {}))
-  figures = _figures(reader)
+  figures = [
+    json.loads(text, parse_constant=pytest.fail)  # It's strict JSON.
+    for text in reader.scripts if text.startswith("{")]
   scripts = [tag for tag, _ in reader.tags].count("script")
   assert scripts == len(figures) + 2 == 6
   assert "b" not in {tag for tag, _ in reader.tags}

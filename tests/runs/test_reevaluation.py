@@ -16,26 +16,16 @@ from tests.training import common
 _KEY = jax.random.key(99)
 
 
-def _setup():
-  """Of a generation of eight variations, two episodes of each."""
-  return common.repertoire_setup(
-    with_pbt=False, mesh=distributed.population_mesh(1, jax.devices()[:1]),
-    variations=8)
-
-
 @functools.cache
 def _filled():
-  """A setup and a repertoire of eleven new agents, fitter than any can be."""
-  setup = _setup()
+  """A setup and a repertoire of eleven new agents, fitter than any can be.
+
+  A generation has eight variations, and two episodes of each.
+  """
+  mesh = distributed.population_mesh(1, jax.devices()[:1])
+  setup = common.repertoire_setup(with_pbt=False, mesh=mesh, variations=8)
   return setup, reports_common.agents(
     setup.learner, setup.map_elites.tessellation, np.arange(2, 35, 3))
-
-
-def _with_cells(repertoire, cells):
-  """The repertoire, all but those cells emptied."""
-  keep = np.isin(np.arange(repertoire.fitness.size), cells)
-  return dataclasses.replace(
-    repertoire, fitness=np.where(keep, repertoire.fitness, -np.inf))
 
 
 @functools.cache
@@ -75,7 +65,9 @@ def test_the_same_programs_look_at_any_number_of_elites():
   _, repertoire = _filled()
   whole = _look_at(repertoire)
   for number in (0, 5):
-    chosen = _with_cells(repertoire, whole.cells[:number])
+    fitness = np.full_like(repertoire.fitness, -np.inf)
+    fitness[whole.cells[:number]] = repertoire.fitness[whole.cells[:number]]
+    chosen = dataclasses.replace(repertoire, fitness=fitness)
     assert compilations.of(_look_at, chosen) == 0
     fitness = _look_at(chosen).fitness
     np.testing.assert_array_equal(fitness, whole.fitness[:number])

@@ -29,12 +29,6 @@ class _Bomb:
     return pathlib.Path.touch, (self._path,)
 
 
-def _plant(path, value):
-  """Writes a file as another user would, with the right checksum."""
-  data = pickle.dumps(value)
-  path.write_bytes(hashlib.sha256(data).digest() + data)
-
-
 def test_a_value_is_read_by_starts_of_its_key_or_shared_by_all(folder):
   one, other = ProgramCache(folder, "one"), ProgramCache(folder, "other")
   assert one.write("sizes", (3, 1)) and one.write_shared("code", b"code")
@@ -78,7 +72,9 @@ def test_what_others_may_have_written_is_not_read(
   place = tmp_path / "theirs" if danger == "a link" else folder
   place.mkdir(0o700)
   path = place / "one-sizes"
-  _plant(path, _Bomb(tmp_path / "exploded"))
+  # As another user would write it, with the right checksum.
+  data = pickle.dumps(_Bomb(tmp_path / "exploded"))
+  path.write_bytes(hashlib.sha256(data).digest() + data)
   if danger == "a link":
     folder.symlink_to(place)
   elif danger == "writable":

@@ -69,15 +69,12 @@ def test_a_killed_run_goes_on_as_if_it_had_never_stopped(tmp_path):
 
 
 @pytest.mark.parametrize(("change", "message"), [
-  ({"config": common.setup(pool_size=2).config},
+  (lambda setup: {"config": common.setup(pool_size=2).config},
    "pool_size=2 has no effect.*; leave it"),
-  ({"eval_env": None}, "eval_env is env.*; create another")])
+  (lambda setup: {"eval_env": setup.env}, "eval_env is env.*; create another")])
 def test_what_they_can_not_do_is_refused(change, message, tmp_path):
-  setup = _setup()
-  if "eval_env" in change:
-    change = {"eval_env": setup.env}
-  logdir = tmp_path / "run"
+  setup, logdir = _setup(), tmp_path / "run"
   config = runs.RunConfig(logdir=str(logdir), num_timesteps=48)
   with pytest.raises(ValueError, match=message):
-    runs.run(setup._replace(**change), config, {})
+    runs.run(setup._replace(**change(setup)), config, {})
   assert not logdir.exists()

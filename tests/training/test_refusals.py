@@ -89,12 +89,3 @@ def test_what_is_nearly_too_much_is_trained():
   step = functools.partial(common.step, setup)
   _, report = jax.eval_shape(step, common.shapes(setup), common.KEY)
   assert report.evaluation_steps.shape == (3000, 2)
-
-
-@pytest.mark.parametrize(("settings", "message"), [
-  ({"min_replay_size": 51}, "min_replay_size 51 .*replay_capacity 50"),
-  ({"n_step": 4, "num_envs": 16}, "n_step times num_envs 64 .*capacity 50")])
-def test_settings_of_training_out_of_their_range_are_refused(settings, message):
-  small = {"replay_capacity": 50, "min_replay_size": 10, "batch_size": 10}
-  with pytest.raises(ValueError, match=message):
-    training.TrainingConfig(**(small | settings))

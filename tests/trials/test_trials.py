@@ -14,6 +14,7 @@ import pytest
 
 from qdrl_haiku import artifacts
 from tests.launchers import harness, kill
+from tests.runs.common import rows as _rows
 from tests.trials import batch_norm_learner, remembering_controller
 
 _ROOT = pathlib.Path(__file__).parents[2]
@@ -26,10 +27,6 @@ def logs(tmp_path_factory):
   for name in ("own_learner_and_controller", "own_emitter_and_container"):
     harness.start(*kill.COMMANDS[name], f"--logdir={folder / name}")
   return folder
-
-
-def _rows(path):
-  return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 @pytest.mark.slow
@@ -45,7 +42,7 @@ def test_a_learner_and_a_controller_of_a_users_own_remember(logs):
     if "counter" in jax.tree_util.keystr(path)]
   assert counters == [[240 - 16 + 2] * 4] * 2
   operators = remembering_controller.make_controller({}).operators
-  rows = _rows(logdir / "pbt_lineage.jsonl")
+  rows = _rows(logdir, "pbt_lineage.jsonl")
   assert {row["operator"] for row in rows} == {"init", operators[1]}
   for row in rows:
     assert row["child"] != row["parent"]
@@ -53,7 +50,7 @@ def test_a_learner_and_a_controller_of_a_users_own_remember(logs):
 
 @pytest.mark.slow
 def test_an_emitter_learns_from_the_transitions_it_asked_for(logs):
-  rows = _rows(logs / "own_emitter_and_container" / "metrics.jsonl")[1:]
+  rows = _rows(logs / "own_emitter_and_container")[1:]
   counts = [row["emitter/num_updates"] for row in rows]
   # 80 transitions in each generation, of which 8 are enough to learn from.
   assert counts == [0, 8, 16, 24, 32, 40]
@@ -65,7 +62,7 @@ def test_a_container_keeps_the_fittest(logs):
   (path,) = (logdir / "repertoire").glob("*.npz")
   fitness = np.load(path)["fitness"]
   assert np.isfinite(fitness).sum() == len(fitness) == 12
-  best = [row["qd/max_fitness"] for row in _rows(logdir / "metrics.jsonl")]
+  best = [row["qd/max_fitness"] for row in _rows(logdir)]
   assert best == sorted(best) and best[-1] == max(fitness)
 
 
@@ -121,7 +118,7 @@ def test_a_setting_is_a_patch_of_its_room(patch, room, flag, other, tmp_path):
     assert done.returncode == 0, done.stderr
     name = flag[2:].partition("=")[0]
     assert name in json.loads((tmp_path / given / "config.json").read_text())
-    last = _rows(tmp_path / given / "metrics.jsonl")[-1]
+    last = _rows(tmp_path / given)[-1]
     losses.append(last["training/critic_loss"])
   assert losses[0] != losses[1]
   done = train(flag, other, "--resume", "--num_timesteps=120")
