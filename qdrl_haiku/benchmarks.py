@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from qdrl_haiku import map_elites, types
-from qdrl_haiku.cpu import one_by_one
+from qdrl_haiku.cpu import compiler_options, one_by_one
 from qdrl_haiku.distributed import sharding as sharding_lib
 from qdrl_haiku.runs import programs, records
 from qdrl_haiku.storage.program_cache import ProgramCache
@@ -130,7 +130,7 @@ def benchmark_collecting(
     return setup.over_members(learning.train_members)(
       members._replace(pool=pool), hyperparams, keys)[0]
 
-  train = jax.jit(train, donate_argnums=0)
+  train = _compiled(train, donate_argnums=0)
   seconds = measure_median_seconds(train, members, repetitions)
   steps = config.population_size * config.perturbation_interval
   return {"env_steps_per_second": steps / seconds}
@@ -167,7 +167,7 @@ def benchmark_updating(
   def learn(states: State) -> State:
     return setup.over_members(interval)(states, full, hyperparams, keys)
 
-  learn = jax.jit(learn, donate_argnums=0)
+  learn = _compiled(learn, donate_argnums=0)
   seconds = measure_median_seconds(learn, members.learner, repetitions)
   updates = (
     plan.num_iterations * plan.num_updates * setup.learner.batches_per_update)
@@ -202,14 +202,14 @@ def benchmark_exploiting(
     return members, state, decision.hyperparams
 
   # A first call places arrays as all later ones do; the next compiles again.
-  decide = jax.jit(decide)
+  decide = _compiled(decide)
   decided = decide((state, hyperparams))
   decision_seconds = measure_median_seconds(decide, decided, repetitions)
   _, decision = controller.update(state, run_key, fitness, hyperparams)
   num_replaced = int(jnp.sum(decision.parents != jnp.arange(size)))
   inherited = [members.learner, *[members.replay] * config.inherit_replay]
   moved = sum(x.nbytes // x.shape[0] for x in jax.tree.leaves(inherited))
-  exploit = jax.jit(exploit, donate_argnums=0)
+  exploit = _compiled(exploit, donate_argnums=0)
   exploited = exploit((members, *decided))
   seconds = measure_median_seconds(exploit, exploited, repetitions)
   return {
@@ -249,7 +249,7 @@ def benchmark_adding(repetitions: int) -> Row:
     repertoire = map_elites.Repertoire.init(first[0], tessellation)
     repertoire = repertoire.add(first, *score(first))
     seconds = measure_median_seconds(
-      jax.jit(generation, donate_argnums=0), (repertoire, jax.random.key(2)),
+      _compiled(generation, donate_argnums=0), (repertoire, jax.random.key(2)),
       repetitions)
     row[f"generation_milliseconds/{name}"] = 1000 * seconds
   return row
@@ -268,6 +268,12 @@ def benchmark_resources(setup: Setup) -> Row:
     "replay_bytes_per_transition": sum(
       x.dtype.itemsize * x.size for x in jax.tree.leaves(transition)),
     "peak_memory_bytes": most_bytes}
+
+
+def _compiled(function: Callable[..., Any], **more: Any) -> Any:
+  """Compiles as programs of training are."""
+  options = compiler_options.platform_compiler_options().always
+  return jax.jit(function, compiler_options=options, **more)
 
 
 def _of_peak(setup: Setup, updates_per_second: float) -> dict[str, float]:

@@ -3,7 +3,6 @@
 python launchers/evaluate.py --logdir=logs/my_run --member=3 --render=gif
 """
 
-import contextlib
 import dataclasses
 
 import jax
@@ -48,9 +47,12 @@ def _main(given: Given) -> None:
   if shows_all_skills and num_episodes is not None:
     changed = dataclasses.replace(run.training, num_eval_episodes=num_episodes)
     run = dataclasses.replace(run, training=changed)
-  blamed = config.blamed("sweep") if swept else contextlib.nullcontext()
-  with blamed:
+  try:
     setup = make_experiment_agent(run)
+  except ValueError as error:
+    if swept and "randomize=" in str(error):
+      raise ValueError(f"--sweep={config.text('sweep')}: {error}") from error
+    raise
   learner, eval_env = setup.learner, setup.eval_env
   if config.skill is not None:
     eval_env = _one_skill(run, eval_env, config.skill)

@@ -118,7 +118,7 @@ def config_tree_values(config: Settings) -> Changes:
     if declared is None:
       found |= config_tree_values(value)
     elif declared.keys:
-      found |= {key: value.get(key) for key in declared.keys}
+      found |= {key: _plain(value.get(key)) for key in declared.keys}
       found[node.flag] = [
         f"{key}={x}" for key, x in value.items() if key not in declared.keys]
     elif declared.kinds:

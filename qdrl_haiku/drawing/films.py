@@ -50,6 +50,7 @@ def check_film_format(scene: environments.Scene, file_format: str) -> None:
 def first_film_episode(
   env: environments.BatchedEnvironment, learner: learners.Learner,
   state: types.State, key: types.Key, scene: environments.Scene,
+  most_steps: int = _MAX_STEPS,
 ) -> types.Tree:
   """Runs the first of the episodes that an evaluation with that key sees.
 
@@ -59,6 +60,7 @@ def first_film_episode(
     state: the agent's.
     key: one key, consumed.
     scene: `environments.scene(env)`.
+    most_steps: after which the rest of a longer episode is left out.
 
   Returns:
     What the scene extracts of one agent, on the host, leaves [T+1, ...] for an
@@ -67,7 +69,7 @@ def first_film_episode(
 
   def run(state: types.State, key: types.Key) -> actors.Rollout:
     population = jax.tree.map(lambda x: x[None], state)
-    num_steps = min(env.episode_length, _MAX_STEPS)
+    num_steps = min(env.episode_length, most_steps)
     return actors.rollout(
       env, learner, population, key, num_steps, scene.extract)
 

@@ -18,7 +18,7 @@ from qdrl_haiku.types import Array, Key, Metrics, Tree
 
 # Decay of counts from one generation to the next: ten of them matter.
 _MEMORY = 0.9
-# Twice its square fits into an int32.
+# B of them share exactly if (2 B - 1) B fits into an int32.
 _MAX_SHARED = 2**15
 
 

@@ -80,9 +80,11 @@ def test_values_are_what_the_chosen_kind_has_and_come_back():
 def test_numpys_numbers_become_those_of_json():
   boots = _Boots(
     size=np.int64(40), weight=np.float32(0.5), laces=(np.int8(12),))
-  values = config_lib.config_tree_values(_Walk(shoes=boots))
-  text = json.dumps({x: values[x] for x in ("size", "weight", "laces")})
-  assert text == '{"size": 40, "weight": 0.5, "laces": [12]}'
+  walk = _Walk(shoes=boots, speeds={"uphill": np.float32(3.5)})
+  values = config_lib.config_tree_values(walk)
+  names = "size", "weight", "laces", "uphill"
+  text = json.dumps({x: values[x] for x in names})
+  assert text == '{"size": 40, "weight": 0.5, "laces": [12], "uphill": 3.5}'
 
 
 def _replaced(given, typed=()):

@@ -106,7 +106,10 @@ def start(
 
 
 def finish(process: subprocess.Popen, *codes: int) -> tuple[int, str]:
-  """File operations and standard error of one that ends by a code, or by 0."""
+  """Waits for a process, which must exit with one of `codes`, by default 0.
+
+  Returns the number of its file operations, and its standard error.
+  """
   _, error = process.communicate(timeout=600)
   assert "Traceback" not in error, error
   assert process.returncode in (codes or (0,)), (process.args, error)

@@ -172,9 +172,9 @@ def assert_equal(actual, expected):
 
 
 def assert_live(learner, state, batch, **values):
-  """Each hyperparameter of a skill learner changes what is learned, if changed.
+  """What a skill learner learns depends on each hyperparameter.
 
-  To 0.3, or to the value that is given.
+  Each in turn gets another value: that given by name, or 0.3.
   """
   before, _ = update_spied(learner, state, batch)
   for name in learner.hyperparams:
