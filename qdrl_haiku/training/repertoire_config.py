@@ -155,13 +155,14 @@ class RepertoireConfig(Settings):
 
   def missing(self) -> Mapping[str, Missing]:
     """Returns the parts that a repertoire's configuration lacks, by name."""
-    found = {}
+    found: dict[str, Missing] = {}
     by = f"with --emitter={self.emitter}"
     taught = any(name in _TAUGHT for name in self.names)
     cause = ("emitter",)
     if not self.has_members:
-      found["members"] = Missing(f"{by} no agent trains by PBT", cause)
-      found["population_size"] = found["members"]
+      alone = Missing(f"{by} no agent trains by PBT", cause)
+      needing = ("members", "population_size", "replacement")
+      found |= dict.fromkeys(needing, alone)
     if not taught and not self.trains_alone:
       found["learning"] = Missing(f"{by} no agent trains", cause)
       found["replay updates"] = found["learning"]

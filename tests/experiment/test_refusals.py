@@ -85,6 +85,8 @@ _CASES = [
   # Emitters.
   ("train_me_pbt", "--emitter=ga --variation_batch_size=0", "=0 leaves"),
   ("train_me_pbt", "--emitter=ga --num_envs=48", "--num_envs=48 has no effect"),
+  ("train_me_pbt", "--emitter=pga --learner=td3 --inherit_replay",
+   "--inherit_replay=True has no effect: with --emitter=pga no agent trains"),
   ("train_me_pbt", "--emitter=ga,pga:3", "some have a number of offspring and"),
   ("train_me_pbt", "--emitter=gaa", "emitter=gaa: gaa is unknown.*'ga'"),
   ("train_me_pbt", "--emitter=ga:1,ga:2", "is there twice; name each once"),
