@@ -14,8 +14,7 @@ _METRICS = {
   "train": "eval/episode_return", "train_me_pbt": "qd/qd_score",
   "train_pbt": "pbt/best_return"}
 # The flags that a comparison itself gives to each run.
-_RESERVED = (
-  "dry_run", "logdir", "num_seeds", "preset", "resume", "seed")
+_RESERVED = ("dry_run", "logdir", "num_seeds", "resume", "seed")
 _NAME = r"\w[\w.+-]*"
 _NUM_SEEDS = "5"  # Of a task whose number isn't given.
 

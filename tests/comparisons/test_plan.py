@@ -35,6 +35,11 @@ def test_a_methods_flags_come_after_a_tasks_and_before_those_of_both():
   assert not any("--tau=0.1" in row.flags for row in rows[:3])
 
 
+def test_a_command_may_name_a_preset():
+  rows = _plan(command="train_pbt --preset=quickstart")
+  assert rows[0].flags[0] == "--preset=quickstart"
+
+
 def test_train_has_its_seeds_side_by_side():
   rows = _plan(method=("alone: train", "pbt:"), seed=3)
   assert [row.name for row in rows if row.method == "alone"] == [
