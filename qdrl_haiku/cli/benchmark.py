@@ -89,6 +89,14 @@ def _main(given: Given) -> None:
     raise ValueError(
       f"--sweep={config.sweep} draws no costs of algorithm={config.algorithm}; "
       "take another algorithm, or leave it out.")
+  if given.values.get("dry_run"):
+    raise ValueError(
+      "--dry_run would measure nothing; leave it out, or give it to "
+      f"{program.name}.py.")
+  # It is empty where a sweep measures one of its values.
+  if config.sweep is None and "output" in given.values:
+    raise ValueError(
+      f"--output={config.output} has no effect without --sweep; leave it out.")
   if config.sweep:
     _sweep(config, config.sweep, program.flags())
   elif config.algorithm in _COMPILES:
