@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 
 import numpy as np
 
-from qdrl_haiku import files
+from qdrl_haiku import files, trees
 from qdrl_haiku.distributed import hosts
 from qdrl_haiku.storage import strict_json, versions
 from qdrl_haiku.storage.strict_json import Record
@@ -167,8 +167,10 @@ class RunDirectory:
 
 
 def _flat(settings: Record) -> Record:
-  """Returns settings by flag, as JSON has them, and what was in effect."""
+  """Returns settings by flag, as JSON has them, and numbers in effect."""
   settings = json.loads(json.dumps(settings))
   in_effect = settings.pop("in_effect", {})
+  in_effect["ranges"] = settings.pop("ranges", {})
   flags = {f"--{name}": value for name, value in settings.items()}
-  return flags | {f"{name} (in effect)": x for name, x in in_effect.items()}
+  leaves = trees.tree_leaves_by_name(in_effect)
+  return flags | {f"{name} (in effect)": x for name, x in leaves.items()}

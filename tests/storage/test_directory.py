@@ -63,6 +63,19 @@ def test_settings_are_compared_as_json_has_them(directory):
     directory.go_on(changed)
 
 
+def test_of_what_is_in_effect_the_numbers_that_differ_are_named(directory):
+  def settings(tau):
+    ranges = {name: {"value": x} for name, x in (("tau", tau), ("lr", 0.5))}
+    return {"tau": tau, "ranges": ranges}
+
+  directory.begin(settings(None) | {"ranges": settings(0.1)["ranges"]})
+  with pytest.raises(ValueError, match=(
+    r"settings: --tau was None and is 0.2; ranges/tau/value \(in effect\) was "
+    "0.1 and is 0.2[.] Resume"
+  )):
+    directory.go_on(settings(0.2))
+
+
 def test_what_earlier_versions_did_not_note_may_be_in_effect(directory):
   directory.begin({"seed": 0, "in_effect": {"backend": None}})
   directory.go_on(
