@@ -97,8 +97,9 @@ def sphere(size: int) -> SkillPrior:
   """
   if size not in (2, 3):
     raise ValueError(
-      f"size must be 2 or 3 on the unit sphere, got {size}; take the prior "
-      "normal (skill_prior=normal, skills.normal) for another size.")
+      f"size must be 2 or 3 on the unit sphere, got {size}; take one of "
+      "these, or in Python the prior normal (skill_prior=normal, "
+      "skills.normal).")
 
   def sample(key: Key) -> Array:
     vector = jax.random.normal(key, (size,), jnp.float32)
