@@ -92,7 +92,8 @@ class Grid(_Cells):
         f" {len(lower)} dimensions of the bounds; use"
         f" {(10,) * len(lower)}, for example.")
     shape = tuple(counts.tolist())
-    check_count("num_cells", math.prod(shape), 1, maximum=MAX_CELLS)
+    check_count(
+      "the product of shape", math.prod(shape), 1, maximum=MAX_CELLS)
     object.__setattr__(self, "shape", shape)
     object.__setattr__(self, "lower", lower)
     object.__setattr__(self, "upper", upper)

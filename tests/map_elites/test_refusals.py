@@ -54,7 +54,7 @@ def _deep(num_cells, depth):
 
 _TAG = {"tag": jnp.arange(3)}
 _REFUSALS = [
-  (lambda: _grid(shape=(2**20, 2**20)), "use an integer from 1 to 1073741824"),
+  (lambda: _grid(shape=(2**20, 2**20)), f"the product of shape={2**40} is not"),
   (lambda: _grid(upper=(1.0, 0.0)), "not below"),
   (lambda: map_elites.cvt(_KEY, 60_000, (0.0,), (1.0,)),
    "use at most 50000, or a grid"),
