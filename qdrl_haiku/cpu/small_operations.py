@@ -92,7 +92,8 @@ def _multiply_and_sum(lhs: Array, rhs: Array, dimension_numbers: Any) -> Array:
   last = middle + num_rhs_free
   lhs = jnp.expand_dims(lhs, range(middle, last))
   rhs = jnp.expand_dims(rhs, range(first, middle))
-  return jnp.sum(lhs * rhs, axis=range(last, lhs.ndim))
+  # Sums of booleans and of short integers would be of a wider type.
+  return jnp.sum(lhs * rhs, axis=range(last, lhs.ndim), dtype=lhs.dtype)
 
 
 def _scatter(
@@ -142,7 +143,10 @@ def _is_small_product(equation: JaxprEqn) -> bool:
 
 def _is_small_scatter(equation: JaxprEqn) -> bool:
   """Returns whether a scatter writes a few times, and clips nothing."""
-  if equation.primitive.name not in ("scatter", "scatter-add"):
+  # With a function of its own, a "scatter" is what `x.at[i].apply` makes.
+  writes = equation.primitive.name == "scatter" and (
+    equation.params["update_jaxpr"] is None)
+  if not writes and equation.primitive.name != "scatter-add":
     return False
   indices = _spec(equation.invars[1])
   return (

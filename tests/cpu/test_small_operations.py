@@ -40,6 +40,15 @@ def test_products_within_control_flow_are_found(function):
   assert "dot_general" not in _check(function, np.abs(_X[:3]))[1]
 
 
+@pytest.mark.parametrize("dtype", [bool, np.int8])
+def test_a_product_is_of_the_type_of_its_factors(dtype):
+  before = jax.make_jaxpr(jnp.matmul)(
+    np.array([[1, 0, 1], [0, 0, 1]], dtype), np.array([1, 1, 1], dtype))
+  after = small_operations.rewrite_small_operations(before)
+  assert "dot_general" not in str(after)
+  assert after.out_avals == before.out_avals
+
+
 def test_a_product_of_two_types_is_of_the_type_of_its_result():
   signs = np.int32([[1, -1, 1]] * 4)
 
@@ -78,6 +87,7 @@ def test_a_small_scatter_becomes_a_loop(name):
 @pytest.mark.parametrize(("function", "name"), [
   (lambda x: jnp.tile(x, (3, 3)) @ jnp.ones((9, 8)), "dot_general"),
   (lambda x: x.at[np.int32([7])].add(1.0, mode="clip"), "scatter"),
-], ids=["large", "clipped"])
-def test_what_is_large_or_clips_stays_what_it_is(function, name):
+  (lambda x: x.at[1].apply(jnp.exp), "scatter"),
+], ids=["large", "clipped", "applied"])
+def test_what_has_no_replacement_stays_what_it_is(function, name):
   assert name in _check(function, jnp.asarray(_X))[1]
