@@ -82,10 +82,8 @@ def robot_position(env: BatchedEnvironment) -> Callable[[State], Array] | None:
   single = _single(env)
   if not _is_robot(single):
     return None
-  from brax import base
-
   # Which of the root's joints is the first differs between files.
-  of_root = slice(base.QD_WIDTHS[single.sys.link_types[0]])
+  of_root = single.sys.mj_model.dof_bodyid == 1
   if not np.any(single.sys.dof.motion.vel[of_root, :2]):
     return None
   return lambda state: _links(state)["pos"][..., 0, :2]

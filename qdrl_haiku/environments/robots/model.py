@@ -20,7 +20,11 @@ _MJX_ALONE: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
   ("actuators with a state", "actuator", lambda m: m.na > 0),
   ("friction in joints", "frictionloss", lambda m: m.dof_frictionloss.any()),
   ("compensation of gravity", "gravcomp", lambda m: m.body_gravcomp.any()),
-  ("mocap bodies", "mocap", lambda m: m.nmocap > 0))
+  ("mocap bodies", "mocap", lambda m: m.nmocap > 0),
+  ("bodies with more than three joints", "", lambda m: max(m.body_jntnum) > 3),
+  # Those that nothing refers to are parts of others here.
+  ("bodies without joints that sensors or contacts refer to", "",
+    lambda m: not all(m.body_jntnum[1:])))
 
 
 _NUMBER_OF_SPRING = "constraint_stiffness"
@@ -49,8 +53,8 @@ class RobotModel:
 
   @property
   def root(self) -> str:
-    """The name of the first body, which others hang from."""
-    return self.names("body")[1]
+    """The name of the first body that can move, which others hang from."""
+    return self.names("body")[np.argmax(self.mj_model.body_jntnum > 0)]
 
   def names(self, kind: str) -> list[str]:
     """Returns the names of all "body", "joint", "geom", "site" or "sensor"."""

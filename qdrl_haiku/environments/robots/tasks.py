@@ -221,12 +221,13 @@ def reach(model: RobotModel) -> Task:
     return -distance - 0.05 * _effort(action)
 
   def draw_goal(key: Key) -> Array:
-    from brax import kinematics
+    from mujoco import mjx
 
-    sys, low, high = model.sys, *_ranges(model)
+    low, high = _ranges(model)
     q = jax.random.uniform(key, low.shape, minval=low, maxval=high)
-    x, _ = kinematics.forward(sys, q, jnp.zeros(sys.qd_size()))
-    return x.pos[-1]
+    # Of MuJoCo: brax's own knows neither balls nor joints' `ref`.
+    data = mjx.make_data(model.sys).replace(qpos=q)
+    return mjx.kinematics(model.sys, data).xpos[-1]
 
   def observe(state: RobotState) -> Array:
     towards = state.goal - state.position(tip)
@@ -242,12 +243,12 @@ def _effort(action: Array) -> Array:
 
 def _initial_height(model: RobotModel) -> float:
   """Returns how high the root is when an episode begins, in metres."""
-  from brax import kinematics
+  import mujoco
 
-  sys = model.sys
-  x, _ = kinematics.forward(
-    sys, jnp.asarray(sys.init_q), jnp.zeros(sys.qd_size()))
-  return max(float(x.pos[0, 2]), 1e-3)
+  data = mujoco.MjData(model.mj_model)
+  data.qpos[:] = model.sys.init_q
+  mujoco.mj_kinematics(model.mj_model, data)
+  return max(float(data.body(model.root).xpos[2]), 1e-3)
 
 
 def _ranges(model: RobotModel) -> tuple[Array, Array]:

@@ -185,6 +185,28 @@ def test_goals_of_reach_can_be_reached():
   assert np.unique(goals[:, 2]).size == 50
 
 
+@pytest.mark.parametrize(
+  "change",
+  [
+    ('<joint name="elbow"', '<joint name="elbow" ref="30"'),
+    ('<joint name="elbow"', '<joint axis="0 0 1" pos="0 0 1"/>'
+      '<joint name="elbow"'),
+    ('<site name="tip"', '<body pos="0.4 0 0"><joint type="ball"/>'
+      '<geom size="0.1"/></body><site name="tip"')])
+def test_goals_and_heights_are_those_of_mujoco_with_any_joints(
+  tmp_path, change
+):
+  model = robots.model.read_robot(_write(tmp_path, change))
+  data = mujoco.MjData(model.mj_model)
+  low, high = robots.tasks._ranges(model)
+  key = jax.random.key(0)
+  data.qpos[:] = jax.random.uniform(key, low.shape, minval=low, maxval=high)
+  mujoco.mj_kinematics(model.mj_model, data)
+  goal = robots.reach(model).draw_goal(key)
+  np.testing.assert_allclose(goal, data.xpos[-1], atol=1e-5)
+  assert robots.tasks._initial_height(model) == 1
+
+
 def test_the_default_observation_leaves_out_the_place_on_the_floor(tmp_path):
   path = _write(
     tmp_path,
@@ -207,11 +229,20 @@ def test_the_default_observation_leaves_out_the_place_on_the_floor(tmp_path):
       ("<sensor>", "<tendon><fixed><joint joint='elbow' coef='1'/></fixed>"
         "</tendon><sensor>"),
       "mjx", "tendons (line 20)"),
+    (
+      ('<joint name="elbow"', '<joint/>' * 3 + '<joint name="elbow"'),
+      "mjx", "more than three joints"),
+    (
+      ("<worldbody>", "<worldbody><body name='wall'><geom size='1'/></body>"
+        "</worldbody><contact><exclude body1='wall' body2='base'/></contact>"
+        "<worldbody>"),
+      "mjx", "bodies without joints"),
     (("<option", "<option integrator='implicitfast'"), "mjx", "Only euler")])
 def test_the_physics_follows_from_the_file(tmp_path, change, backend, words):
-  model = robots.from_mjcf(_write(tmp_path, change), _task()).model
+  model = robots.model.read_robot(_write(tmp_path, change))
   assert model.backend == backend
   assert words in model.reason
+  assert model.root == "base"
 
 
 _TENDON = (
