@@ -21,12 +21,24 @@ _MJX_ALONE: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
   ("friction in joints", "frictionloss", lambda m: m.dof_frictionloss.any()),
   ("compensation of gravity", "gravcomp", lambda m: m.body_gravcomp.any()),
   ("mocap bodies", "mocap", lambda m: m.nmocap > 0),
+  ("limits of joints' forces", "actuatorfrcrange",
+    lambda m: m.jnt_actfrclimited.any()),
+  ("springs that rest elsewhere", "springref",
+    lambda m: m.jnt_stiffness.any() and (m.qpos_spring != m.qpos0).any()),
+  ("actuators of free joints", "actuator",
+    lambda m: (
+      m.jnt_type[m.actuator_trnid[m.actuator_trntype == 0, 0]] == 0).any()),
   ("bodies with more than three joints", "", lambda m: max(m.body_jntnum) > 3),
   # Those that nothing refers to are parts of others here.
   ("bodies without joints that sensors or contacts refer to", "",
     lambda m: not all(m.body_jntnum[1:])))
 
 
+# What spring and positional silently ignore, though most files have it: the
+# attribute of joints in the file, and MuJoCo's field.
+_LEFT_OUT = {
+  "armature": "dof_armature", "damping": "dof_damping",
+  "stiffness": "jnt_stiffness"}
 _NUMBER_OF_SPRING = "constraint_stiffness"
 
 
@@ -82,13 +94,14 @@ def read_robot(path: str, backend: str | None = None) -> RobotModel:
   """Reads a robot, and chooses its physics.
 
   Args:
-    path: of MuJoCo's XML, or of a URDF; each joint of a URDF gets a motor as
-      strong as its effort limit.
+    path: of MuJoCo's XML, or of a URDF; each hinge and slide of a URDF gets a
+      motor as strong as its effort limit.
     backend: spring, positional, generalized or mjx. By default mjx, MuJoCo's
       own and the most exact, if the file needs a feature that the others lack.
       Otherwise spring, if the file has the numbers that spring needs
       (constraint_stiffness and others in <custom>), without which many robots
-      fly away; else positional, which is many times faster than mjx.
+      fly away; else positional, which is many times faster than mjx. Both
+      leave out the joints' armature, damping and stiffness.
 
   Returns:
     The robot. Its first keyframe, if there is one, is where episodes begin.
@@ -134,6 +147,8 @@ def read_robot(path: str, backend: str | None = None) -> RobotModel:
     raise ValueError(
       f"{path} has no shape that touches anything; add one, such as <geom "
       "size='0.1'/> or, in a URDF, <collision>.")
+  if model.opt.disableflags & mujoco.mjtDisableBit.mjDSBL_GRAVITY:
+    model.opt.gravity = 0.0  # brax's own physics doesn't know the flag.
   lacks = _lacks(path, model, mjcf)
   if lacks and backend not in (None, "mjx"):
     raise ValueError(
@@ -149,7 +164,12 @@ def read_robot(path: str, backend: str | None = None) -> RobotModel:
     chosen, reason = "spring", f"the file has its {_NUMBER_OF_SPRING}"
   else:
     chosen = "positional"
-    reason = "which has all that it asks for; mjx is slower and more exact"
+    reason = "which is faster than mjx and less exact"
+  has = [x for x, field in _LEFT_OUT.items() if getattr(model, field).any()]
+  if has and chosen in ("spring", "positional"):
+    reason += (
+      f"; it leaves out joints' {' and '.join(has)}, which generalized and mjx "
+      "have")
   try:
     sys = mjcf.load_model(model)
   except (NotImplementedError, RuntimeError) as error:

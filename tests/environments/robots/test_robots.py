@@ -175,6 +175,12 @@ def test_an_episode_begins_in_the_first_keyframe(tmp_path):
   np.testing.assert_allclose(state.obs, [0.5, 0.25, 0, 0], atol=1e-6)
 
 
+def test_gravity_may_be_switched_off_in_any_physics(tmp_path):
+  path = _write(
+    tmp_path, ("<option", "<option><flag gravity='disable'/></option><option"))
+  assert not robots.model.read_robot(path).sys.gravity.any()
+
+
 def test_goals_of_reach_can_be_reached():
   robot = robots.from_mjcf(_ARM, "reach")
   goals = jax.jit(jax.vmap(robot.task.draw_goal))(
@@ -220,7 +226,20 @@ def test_the_default_observation_leaves_out_the_place_on_the_floor(tmp_path):
 @pytest.mark.parametrize(
   ("change", "backend", "words"),
   [
-    (("<sensor>", "<sensor>"), "positional", "mjx is slower"),
+    (
+      ("<sensor>", "<sensor>"),
+      "positional", "less exact; it leaves out joints' damping, which"),
+    (
+      ('name="elbow" axis', 'name="elbow" actuatorfrcrange="-1 1" axis'),
+      "mjx", "limits of joints' forces (line 10)"),
+    (
+      ('name="elbow" axis', 'name="elbow" stiffness="1" springref="9" axis'),
+      "mjx", "springs that rest elsewhere (line 10)"),
+    (
+      ("</worldbody>", "<body><freejoint name='f'/><geom size='1'/></body>"
+        "</worldbody><actuator><motor joint='f' gear='0 0 1 0 0 0'/></actuator>"
+      ),
+      "mjx", "actuators of free joints"),
     (
       ("<worldbody>", "<custom><numeric name='constraint_stiffness' "
         "data='4000'/></custom><worldbody>"),
