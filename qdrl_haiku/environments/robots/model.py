@@ -182,20 +182,23 @@ def read_robot(path: str, backend: str | None = None) -> RobotModel:
 
 
 def _add_motors(spec: Any) -> None:
-  """Gives each joint of a URDF, which knows no actuators, its effort."""
+  """Gives hinges and slides of a URDF, which knows no motors, their effort."""
   import mujoco
 
-  for joint in spec.joints:
+  # Others, as of a root that floats, can't be turned by a motor.
+  kinds = mujoco.mjtJoint.mjJNT_HINGE, mujoco.mjtJoint.mjJNT_SLIDE
+  for joint in [x for x in spec.joints if x.type in kinds]:
     motor = spec.add_actuator(name=joint.name, target=joint.name)
     motor.trntype = mujoco.mjtTrn.mjTRN_JOINT
     motor.gear[0] = joint.actfrcrange[1] or 1.0
     motor.ctrlrange = (-1.0, 1.0)
+    joint.actfrclimited = mujoco.mjtLimited.mjLIMITED_FALSE
 
 
 def _first_hinge(model: Any) -> str:
   """Returns the name of a joint that a motor could turn."""
   movable = [i for i in range(model.njnt) if model.jnt_type[i] >= 2]
-  return model.joint(movable[0]).name if movable else "..."
+  return next(filter(None, [model.joint(i).name for i in movable]), "...")
 
 
 def _lacks(path: str, model: Any, mjcf: Any) -> str:

@@ -160,6 +160,9 @@ def test_each_joint_of_a_urdf_has_a_motor_of_its_effort(tmp_path):
   robot = robots.from_mjcf(str(path), _task(), backend="generalized")
   assert robot.action_size == 1
   assert robot.model.mj_model.actuator_gear[0, 0] == 7
+  path.write_text(_URDF.replace("revolute", "floating"))
+  with pytest.raises(ValueError, match="no actuator"):
+    robots.from_mjcf(str(path), _task())
   path.write_text(re.sub("<collision>.*</collision>", "", _URDF))
   with pytest.raises(ValueError, match="no shape that touches anything"):
     robots.from_mjcf(str(path), _task())
@@ -279,6 +282,8 @@ _TENDON = (
     ([("<motor", "<!--"), ('gear="10"/>', "-->"), ('gear="5"/>', "-->")], {},
       "no actuator, so nothing can be learned; add one, such as <actuator>"
       "<motor joint='shoulder'/>"),
+    ([("<motor", "<!--"), ('gear="10"/>', "-->"), ('gear="5"/>', "-->"),
+      ('name="shoulder" axis', "axis")], {}, "<motor joint='elbow'/>"),
     ([(_XML, "")], {}, "MuJoCo can't read it"),
     ([("</mujoco>", "")], {}, "MuJoCo can't read it"),
     ([('type="capsule" size="0.05" fromto="0 0 0 0.4 0 0"',
