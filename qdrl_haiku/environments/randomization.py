@@ -204,10 +204,28 @@ def _scales(
   found = {}
   for name in factors:
     factor, _, one = name.partition("/")
+    _check_has_effect(env, name, factor)
     kind, fields = _FACTORS[factor]
     found[name] = {
       field: _mask(sys, name, kind, one, field) for field in fields}
   return found
+
+
+def _check_has_effect(env: Any, name: str, factor: str) -> None:
+  """Refuses a factor of what brax's spring and positional don't simulate."""
+  backend, reason = getattr(env, "backend", None), ""
+  if backend not in ("spring", "positional"):
+    return
+  if factor == "damping":
+    reason = "leaves out joints' damping"
+  elif factor == "mass" and (
+    env.sys.spring_mass_scale == env.sys.spring_inertia_scale == 1
+  ):
+    reason = "gives all parts of this robot a mass of 1"
+  if reason:
+    raise ValueError(
+      f"randomize={name!r} has no effect in {backend}, which {reason}; give "
+      "backend=generalized or mjx.")
 
 
 def _mask(sys: Any, name: str, kind: str, one: str, field: str) -> np.ndarray:

@@ -149,6 +149,15 @@ def test_what_is_not_there_is_refused(specification, words):
   assert words in str(error.value)
 
 
+def test_what_the_physics_leaves_out_is_refused():
+  arm = robots.from_mjcf(str(_ARM), "run", backend="positional")
+  with pytest.raises(ValueError, match="no effect in positional, which leaves"):
+    randomization.randomized(arm, ["damping/elbow:fixed:2"])
+  randomization.randomized(arm, ["mass:fixed:2"])
+  with pytest.raises(ValueError, match="a mass of 1; give backend=generalized"):
+    environments.create("ant", randomize=["mass/torso:fixed:2"])
+
+
 def test_physics_of_what_is_no_robot_is_refused():
   with pytest.raises(ValueError, match="_Counter is no robot"):
     _env("mass:uniform:1:2")
