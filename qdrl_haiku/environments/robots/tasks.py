@@ -135,10 +135,13 @@ class RobotState:
 
 
 def without_place(state: RobotState) -> Array:
-  """Observes positions and velocities, but not where on the floor it is."""
+  """Observes positions and velocities, but not where on the floor it is.
+
+  Of several things, such as a robot and a ball, all places are observed.
+  """
   model = state.model.mj_model
   hidden: set[int] = set()
-  for joint in map(model.joint, range(model.njnt)):
+  for joint in map(model.joint, range(model.njnt if model.ntree == 1 else 0)):
     if joint.type[0] == _FREE:
       hidden |= {int(joint.qposadr[0]), int(joint.qposadr[0]) + 1}
     elif joint.type[0] == _SLIDE and abs(joint.axis[2]) < 0.5:

@@ -226,6 +226,14 @@ def test_the_default_observation_leaves_out_the_place_on_the_floor(tmp_path):
   assert robot.observation_size == 7
 
 
+def test_the_default_observation_has_the_place_of_a_ball(tmp_path):
+  path = _write(
+    tmp_path, ("</worldbody>", "<body><freejoint/><geom size='0.1'/></body>"
+      "</worldbody>"))
+  robot = robots.from_mjcf(path, _task(), backend="generalized")
+  assert robot.observation_size == 2 + 7 + 2 + 6
+
+
 @pytest.mark.parametrize(
   ("change", "backend", "words"),
   [
