@@ -34,7 +34,6 @@ class Trace:
   width: float = 2  # Of the line in pixels, 0 for none.
   _: dataclasses.KW_ONLY
   dash: str = "solid"  # Or "dash", "dot" or "dashdot".
-  is_step: bool = False  # Whether a value holds from the point before.
   is_area: bool = False  # Whether it's filled, without a line around it.
   symbol: str = "circle"  # Of the points, as plotly calls it.
   sizes: float | Sequence[float] = 0  # Of the points in pixels; 0 hides.

@@ -98,7 +98,6 @@ def _draw_trace(axes: Axes, trace: Trace) -> None:
   axes.plot(
     x, y, color=trace.color, linewidth=_POINTS_PER_PIXEL * trace.width,
     linestyle=_DASHES[trace.dash] if trace.width else "none",
-    drawstyle="steps-pre" if trace.is_step else "default",
     marker=_SYMBOLS[trace.symbol] if len(shown) else None,
     markersize=_POINTS_PER_PIXEL * sizes.max(initial=0),
     markerfacecolor="none" if is_open else trace.color,

@@ -89,6 +89,7 @@ def _panel(run: Run, name: str, won: Ancestry | None) -> Panel:
   is_one_minus = kind == "OneMinusLogUniform"
   is_log = kind == "LogUniform" or is_one_minus
   y = Axis(is_log=is_log, names=[f"{x:g}" for x in choices])
+  ends = {0: 0} | {row["generation"]: row["step"] for row in run.members}
 
   def height(value: object) -> float | None:
     """Returns where a value is drawn."""
@@ -100,15 +101,19 @@ def _panel(run: Run, name: str, won: Ancestry | None) -> Panel:
 
   def draw(rows: Sequence[Row], label: str, color: str, width: float) -> Trace:
     """Describes the values that these rows were trained with."""
+    # Each value holds from the evaluation before.
+    rows = [
+      x
+      for row in rows
+      for x in (row and row | {"step": ends.get(row["generation"] - 1)}, row)]
     values = [row.get("hyperparams", {}).get(name) for row in rows]
     steps = [row.get("step") for row in rows]
     texts = [
       f"member {row.get('member')}: {x:g}" if checks.is_finite_number(x) else ""
       for row, x in zip(rows, values, strict=True)]
-    # A row says with what the steps before it were trained.
     return Trace(
-      steps, [height(x) for x in values], label, color, width, is_step=True,
-      texts=texts, hover="%{text}\nstep %{x}")
+      steps, [height(x) for x in values], label, color, width, texts=texts,
+      hover="%{text}\nstep %{x}")
 
   lives = ancestry.member_ancestry_rows(run).values()
   everyone = [row for curve in lives for row in [*curve.values(), {}]]

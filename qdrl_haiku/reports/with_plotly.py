@@ -71,8 +71,7 @@ def _trace(trace: Trace) -> dict[str, object]:
     "name": _text(trace.name),
     "legendgroup": _text(trace.name),
     "line": {
-      "color": trace.color, "width": trace.width, "dash": trace.dash,
-      "shape": "vh" if trace.is_step else "linear"},
+      "color": trace.color, "width": trace.width, "dash": trace.dash},
     "marker": {
       "color": trace.color, "size": sizes.tolist(), "symbol": trace.symbol,
       "line": {"width": 3 * trace.symbol.endswith("-open")}},

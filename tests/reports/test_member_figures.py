@@ -100,13 +100,15 @@ def test_schedules_are_of_what_changed_on_axes_as_searched(run):
   assert len(found.panels) == 2
   panel = _panel(found, "policy learning rate")
   everyone, winner = panel.traces
-  assert panel.y.is_log and winner.is_step
+  assert panel.y.is_log
   np.testing.assert_allclose(winner.y, 0.01)
+  # A value holds from one evaluation to the next, the first from the start.
+  steps = [0, 100, 100, 200, 200, 300, 300, 400]
   np.testing.assert_allclose(
-    _cut(everyone)[0], [(100, 1e-4), (200, 1e-4), (300, 1e-2), (400, 1e-2)])
+    _cut(everyone)[0], [*zip(steps, [1e-4] * 4 + [1e-2] * 4, strict=True)])
   panel = _panel(found, "1 - discount")
   assert panel.y.is_log
-  assert panel.traces[1].y == pytest.approx([0.001] * 4, rel=1e-3)
+  assert panel.traces[1].y == pytest.approx([0.001] * 8, rel=1e-3)
   assert caption.endswith(" The same all the time: tau 0.01.")
   # A choice is shown by its values.
   ranges = {"discount": {"kind": "Choice", "values": [0.9, 0.99, 0.999]}}
@@ -115,8 +117,8 @@ def test_schedules_are_of_what_changed_on_axes_as_searched(run):
   panel = _panel(found, "discount")
   assert panel.y.names == ["0.9", "0.99", "0.999"]
   everyone, winner = panel.traces
-  assert winner.y == [2] * 4 and "0.999" in winner.texts[0]
-  assert everyone.y[:4] == [0, 0, 2, 2]
+  assert winner.y == [2] * 8 and "0.999" in winner.texts[0]
+  assert everyone.y[:8] == [0] * 4 + [2] * 4
   # Runs of older versions don't say how they searched.
   run = run._replace(settings={})
   old, _ = member_figures.member_hyperparameters_figure(run)

@@ -97,7 +97,7 @@ def test_seeds_that_diverged_from_the_beginning_are_not_passed_over(tmp_path):
 def test_plotly_is_told_what_is_described():
   trace = Trace(
     [0, 1, None], [1.5, float("nan"), None], "a<b", "#0072b2", 3, dash="dot",
-    is_step=True, symbol="circle-open", sizes=[1, 2, 3], hover="%{text}\n%{x}",
+    symbol="circle-open", sizes=[1, 2, 3], hover="%{text}\n%{x}",
     texts=["p", "q", "r"])
   cells = Heatmap(np.eye(2), (0.0, 1.0), (0.0, 8.0), "return")
   panels = [
