@@ -36,7 +36,8 @@ class Trace:
   dash: str = "solid"  # Or "dash", "dot" or "dashdot".
   is_area: bool = False  # Whether it's filled, without a line around it.
   symbol: str = "circle"  # Of the points, as plotly calls it.
-  sizes: float | Sequence[float] = 0  # Of the points in pixels; 0 hides.
+  # Of the points in pixels; 0 hides one, unless a line's value stands alone.
+  sizes: float | Sequence[float] = 0
   in_legend: bool = True
   # Text at the mouse, with %{x}, %{y} and %{text} (of `texts`); by default the
   # name and the numbers, and none if it is "skip".
@@ -49,6 +50,14 @@ class Trace:
     if any(isinstance(value, str) for value in values):
       return np.array(values, object)
     return np.array([np.nan if x is None else x for x in values], float)
+
+  def point_sizes(self) -> np.ndarray:
+    """Returns `sizes` as they are drawn, of all points ([]) or of each [N]."""
+    sizes = np.asarray(self.sizes, float)
+    known = np.pad(np.isfinite(self.numbers("y")), 1)
+    # Hidden, and no line goes through it.
+    is_alone = known[1:-1] & ~known[:-2] & ~known[2:] & (sizes == 0)
+    return np.where(is_alone, 3 * self.width, sizes) if any(is_alone) else sizes
 
 
 class Heatmap(NamedTuple):

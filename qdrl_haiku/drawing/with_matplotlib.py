@@ -92,7 +92,7 @@ def _draw_trace(axes: Axes, trace: Trace) -> None:
   if trace.is_area:
     axes.fill(x, y, color=trace.color, linewidth=0, label="_")
     return
-  sizes = np.broadcast_to(np.asarray(trace.sizes, float), len(x))
+  sizes = np.broadcast_to(trace.point_sizes(), len(x))
   shown = np.flatnonzero(sizes)
   is_open = trace.symbol.endswith("-open")
   axes.plot(

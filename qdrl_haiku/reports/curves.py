@@ -64,14 +64,10 @@ def metric_curves(run: Run, *prefixes: str) -> Figure | None:
   steps = [row["step"] for row in run.metrics]
   for name in run.last:
     values = [row.get(name) for row in run.metrics]
-    known = [False, *map(checks.is_finite_number, values), False]
+    is_known = any(map(checks.is_finite_number, values))
     is_shown = name not in _WITHOUT_CURVE and "/seed_" not in name
-    if name.startswith(prefixes) and is_shown and any(known):
-      # A value between two that lack has no line.
-      triples = zip(known, known[1:], known[2:], strict=False)
-      size = 6 * ((False, True, False) in triples)
-      trace = Trace(
-        steps, values, curve_label(name), in_legend=False, sizes=size)
+    if name.startswith(prefixes) and is_shown and is_known:
+      trace = Trace(steps, values, curve_label(name), in_legend=False)
       panels.append(Panel(curve_label(name), [trace], Axis(figure.STEPS)))
   return Figure(panels) if panels else None
 

@@ -61,7 +61,7 @@ def _text(value: str) -> str:
 
 def _trace(trace: Trace) -> dict[str, object]:
   """Returns a line, its points, or an area."""
-  sizes = np.asarray(trace.sizes)
+  sizes = trace.point_sizes()
   modes = ["lines"] * bool(trace.width) + ["markers"] * bool(sizes.any())
   found: dict[str, object] = {
     "type": "scatter",
@@ -75,7 +75,7 @@ def _trace(trace: Trace) -> dict[str, object]:
     "marker": {
       "color": trace.color, "size": sizes.tolist(), "symbol": trace.symbol,
       "line": {"width": 3 * trace.symbol.endswith("-open")}},
-    "cliponaxis": sizes.ndim == 0,
+    "cliponaxis": np.ndim(trace.sizes) == 0,
     "text": [_text(str(x)) for x in trace.texts] or None}
   if trace.is_area:
     found |= {"mode": "none", "fill": "toself", "fillcolor": trace.color}

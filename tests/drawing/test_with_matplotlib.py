@@ -5,6 +5,7 @@ import pytest
 
 from qdrl_haiku.drawing import figure, with_matplotlib
 from qdrl_haiku.drawing.figure import Axis, Figure, Panel, Trace
+from qdrl_haiku.reports import with_plotly
 
 
 def test_traces_are_drawn_as_they_are_described():
@@ -28,6 +29,17 @@ def test_traces_are_drawn_as_they_are_described():
   (legend,) = axes.figure.legends
   names = [text.get_text() for text in legend.get_texts()]
   assert names == ["a", r"b <c> \$d\$"]
+
+
+def test_a_value_through_which_no_line_goes_is_a_point():
+  nan = float("nan")
+  trace = Trace(range(6), [1.0, None, 2.0, 3.0, nan, 4.0])
+  described = figure.plot_figure([trace], "x", "y")
+  (axes,) = with_matplotlib.draw_with_matplotlib(described).axes
+  assert axes.lines[0].get_markevery() == [0, 5]
+  line = with_plotly.draw_with_plotly(described)["data"][0]
+  assert line["mode"] == "lines+markers"
+  assert line["marker"]["size"] == [6, 0, 0, 0, 0, 6]
 
 
 def test_panels_are_drawn_as_they_are_described():
