@@ -99,13 +99,12 @@ def _runs(runs: Sequence[Run]) -> Section:
           "best return", "minutes"]
   rows = []
   for run in runs:
+    of_agents = aggregation.columns_to_aggregate(run, "eval/episode_return")
+    columns = ("return", "qd/max_fitness", *of_agents)
     returns = [
       row[name]
-      for rows_of, name in (
-        (run.members, "return"),
-        (run.metrics, "eval/episode_return"),
-        (run.metrics, "qd/max_fitness"))
-      for row in rows_of
+      for name in columns
+      for row in (*run.members, *run.metrics)
       if checks.is_finite_number(row.get(name))]
     step, planned = run.last.get("step", 0), run.settings.get("num_timesteps")
     is_early = checks.is_finite_number(planned) and step < planned

@@ -87,6 +87,12 @@ def test_what_differs_between_runs_comes_first(tmp_path):
   assert "<p>No generation has ended yet.</p>" in text
 
 
+def test_the_best_of_seeds_side_by_side_is_a_seeds_and_not_their_mean(tmp_path):
+  common.write_seeds(tmp_path / "run", 3)
+  row = "<td>point_maze</td><td>sac</td><td>0</td><td>3</td><td>300</td>"
+  assert f"{row}<td>302</td>" in _render(tmp_path / "run")
+
+
 def test_seeds_that_diverged_from_the_beginning_are_not_passed_over(tmp_path):
   for i, scale in enumerate((1.0, 2.0, np.nan)):
     common.write_population(tmp_path / f"run{i}", scale=scale, seed=i)
