@@ -77,7 +77,12 @@ def _of_seeds(run: Run) -> list[Trace]:
   found = series_to_aggregate(run, "eval/episode_return")
   if len(found) < 2:
     return [Trace(one.steps, one.values, figure.RETURN) for one in found]
-  thin = [Trace(x.steps, x.values, x.name, figure.PALE, 1.2) for x in found]
+  # Of one colour, so that a legend of each would tell nothing.
+  thin = [
+    Trace(
+      x.steps, x.values, "seeds", figure.PALE, 1.2,
+      hover=f"{x.name}\nstep %{{x}}\nreturn %{{y}}")
+    for x in found]
   name = f"interquartile mean of {len(found)} seeds, 95 % interval"
   mean, style = aggregate_curves(name, found), comparison.Style.of(0)
   return thin + comparison.comparison_curve(mean, style)

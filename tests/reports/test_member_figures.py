@@ -95,6 +95,17 @@ def test_a_childs_curve_leaves_its_parents(run):
   assert panel.y.title == "episode return"
 
 
+def test_any_number_of_seeds_leaves_room_for_their_curves(tmp_path):
+  directory = common.write_seeds(tmp_path / "run", 100)
+  (run,) = reports.read_runs([str(directory.path)])
+  found = curves.learning_curves(run)
+  *seeds, _, mean = found.panels[0].traces
+  assert mean.name == "interquartile mean of 100 seeds, 95 % interval"
+  assert {x.name for x in seeds} == {"seeds"}
+  assert seeds[7].hover.startswith("seed 7\n")
+  assert list(seeds[7].y) == [107.0, 207.0, 307.0]
+
+
 def test_schedules_are_of_what_changed_on_axes_as_searched(run):
   found, caption = member_figures.member_hyperparameters_figure(run)
   assert len(found.panels) == 2
