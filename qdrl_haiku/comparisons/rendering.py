@@ -25,9 +25,10 @@ def render_comparison_markdown(
     "`area` the mean over all steps that the runs of a task have in common, "
     f"`better` the probability that a seed's final value is above one of "
     f"{config.baseline} (Agarwal et al., arXiv 2108.13264). Steps are of all "
-    "agents of a run, collection and evaluation together; steps and minutes "
-    "are medians. Where an agent, or all of a population, had diverged, the "
-    "lowest value of the task counts.\n"]
+    "agents of a run, collection and evaluation together; of seeds side by "
+    "side each has its share. Steps and minutes are medians. Where an agent, "
+    "or all of a population, had diverged, the lowest value of the task "
+    "counts.\n"]
   for task in dict.fromkeys(row["task"] for row in table):
     is_all = task == ALL_TASKS
     columns = () if is_all else config.columns
