@@ -10,6 +10,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from qdrl_haiku import trees
 from qdrl_haiku.types import Array, Key, Tree
 
 
@@ -30,7 +31,8 @@ class ReplayBuffer(NamedTuple):
     init: (example) -> ReplayState; the example is one transition, or its
       shapes and dtypes, without a batch axis.
     add: (state, transitions [B, ...]) -> ReplayState; the oldest are
-      overwritten when the buffer is full. B is at most the capacity.
+      overwritten when the buffer is full. B is at most the capacity. Other
+      shapes, and floats for an example of integers, are refused.
     sample: (state, key, shape) -> transitions [*shape, ...], drawn uniformly
       and with replacement in one gather; the key is consumed. The buffer
       must not be empty.
@@ -80,8 +82,23 @@ def uniform(capacity: int) -> ReplayBuffer:
       storage=storage, position=(state.position + num_added) % capacity,
       size=jnp.minimum(state.size + num_added, capacity))
 
-  def count(transitions: Tree) -> int:
-    batch_size = jax.tree.leaves(transitions)[0].shape[0]
+  def count(state: ReplayState, transitions: Tree) -> int:
+    rows = jax.eval_shape(lambda x: x, transitions)
+    shape = jax.tree.leaves(rows)[0].shape
+    batch_size = shape[0] if shape else 1
+
+    def expect(stored: Array, new: Array) -> jax.ShapeDtypeStruct:
+      """Returns what is stored as it is, without broadcasting or cutting."""
+      is_float = jnp.issubdtype(stored.dtype, jnp.floating)
+      fits = is_float or not jnp.issubdtype(new.dtype, jnp.floating)
+      return jax.ShapeDtypeStruct(
+        (batch_size, *stored.shape[1:]), (new if fits else stored).dtype)
+
+    expected = jax.tree.map(expect, state.storage, rows)
+    if difference := trees.tree_difference(rows, expected):
+      raise ValueError(
+        f"{difference}; add transitions [B, ...] like the example that the "
+        "buffer was made of, which is one transition without the axis B.")
     if batch_size > capacity:
       raise ValueError(
         f"replay_capacity {capacity} is less than the {batch_size} transitions "
@@ -89,14 +106,14 @@ def uniform(capacity: int) -> ReplayBuffer:
     return batch_size
 
   def add(state: ReplayState, transitions: Tree) -> ReplayState:
-    batch_size = count(transitions)
+    batch_size = count(state, transitions)
     indices = (state.position + jnp.arange(batch_size)) % capacity
     return write(state, transitions, indices, batch_size, "promise_in_bounds")
 
   def add_where(
     state: ReplayState, transitions: Tree, where: Array
   ) -> ReplayState:
-    batch_size = count(transitions)
+    batch_size = count(state, transitions)
     turns = jnp.cumsum(where, dtype=jnp.int32)
     # The others get distinct indices beyond the end, where writes are dropped.
     indices = jnp.where(

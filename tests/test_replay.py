@@ -100,6 +100,21 @@ def test_more_rows_than_the_capacity_are_refused():
     _BUFFER.add(_filled(0), _numbers(0, 8))
 
 
+@pytest.mark.parametrize(("change", "says"), [
+  (lambda x: jax.tree.map(lambda leaf: leaf[0], x), "observation is float32"),
+  (lambda x: x._replace(observation=x.observation[:, :1]), r"\(3, 1\), not"),
+  (lambda x: x._replace(reward=x.reward[0]), "reward is float32()"),
+  (lambda x: x._replace(discount=x.discount / 2), "discount is .*, not int32"),
+])
+def test_what_would_be_broadcast_or_cut_is_refused(change, says):
+  buffer = replay.uniform(_CAPACITY)
+  rows = _transitions((3,))._replace(discount=jnp.ones(3, jnp.int32))
+  state = buffer.init(jax.tree.map(lambda x: x[0], rows))
+  assert buffer.add(state, rows).size == 3
+  with pytest.raises(ValueError, match=says):
+    buffer.add(state, change(rows))
+
+
 def test_adding_in_a_scan_works_in_place():
   """With a donated buffer the program needs memory only for what it adds."""
   buffer = replay.uniform(10_000)
