@@ -30,8 +30,8 @@ def _check_number(owner: object, name: str, value: object) -> None:
     or not checks.fits_float32(float(value))
   ):
     raise ValueError(
-      f"{owner}: {name}={value!r} is not a number that float32 holds well; use"
-      f" 0 or a magnitude between {checks.SMALLEST_FLOAT} and"
+      f"{owner}: {name}={value!r} is not a Python number that float32 holds"
+      f" well; use 0 or a magnitude between {checks.SMALLEST_FLOAT} and"
       f" {checks.LARGEST_FLOAT}.")
 
 

@@ -105,15 +105,17 @@ def check_learner_update(
 ) -> None:
   """Refuses what an update can't learn from, before anything is computed."""
   shape, n = transitions.observation.shape, batches_per_update
-  if len(shape) != 3 or shape[0] != n or transitions.reward.ndim != 2:
+  rewards = jnp.shape(transitions.reward)
+  discounts = jnp.shape(transitions.discount)
+  if len(shape) != 3 or shape[0] != n or {rewards, discounts} != {shape[:2]}:
     fix = f"sample {n} of them, with the shape ({n}, B)"
     if len(shape) == 2 and n == 1:
       fix = "add the axis: jax.tree.map(lambda x: x[None], transitions)"
     raise ValueError(
-      f"the transitions' observations have shape {shape} and their rewards "
-      f"{transitions.reward.shape}, but an update of one agent takes "
-      f"observations ({n}, B, O) and rewards ({n}, B), as many batches as "
-      f"batches_per_update={n} says; {fix}.")
+      f"the transitions' observations have shape {shape}, their rewards "
+      f"{rewards} and their discounts {discounts}, but an update of one agent "
+      f"takes observations ({n}, B, O), and ({n}, B) of the others, as many "
+      f"batches as batches_per_update={n} says; {fix}.")
   checks.check_hyperparams(hyperparams, defaults)
 
 
@@ -123,14 +125,15 @@ def check_learner_rollout(
 ) -> None:
   """Refuses a rollout that an update can't learn from, likewise."""
   shape, rewards = transitions.observation.shape, transitions.reward
-  extras = ", ".join(transitions.extras) or "none"
-  is_whole = "truncation" in transitions.extras
-  if len(shape) != 3 or rewards.ndim != 2 or not is_whole:
+  scalars = {"reward": rewards, "discount": transitions.discount}
+  shapes = {k: jnp.shape(x) for k, x in (scalars | transitions.extras).items()}
+  needed = {shapes.get(name) for name in (*scalars, "truncation")}
+  if len(shape) != 3 or needed != {shape[:2]}:
     raise ValueError(
-      f"the transitions' observations have shape {shape}, their rewards "
-      f"{rewards.shape} and their extras {extras}; an update of one agent "
-      "takes a rollout in its order, observations (T, E, O) and rewards "
-      "(T, E), with `truncation` (T, E).")
+      f"the transitions' observations have shape {shape}, and the others "
+      f"{shapes}; an update of one agent takes a rollout in its order, "
+      "observations (T, E, O), and reward, discount and, in their extras, "
+      "truncation (T, E).")
   if rewards.size % num_minibatches:
     steps, num_envs = rewards.shape
     raise ValueError(

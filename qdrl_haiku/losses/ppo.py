@@ -38,7 +38,7 @@ def ppo_policy_loss(
   log_ratio = log_prob - jax.lax.stop_gradient(behaviour_log_prob)
   ratio = jnp.exp(jnp.minimum(log_ratio, _LARGEST_LOG_RATIO))
   return rlax.clipped_surrogate_pg_loss(
-    ratio[None], advantage[None], clip_epsilon)
+    ratio[None], jnp.asarray(advantage)[None], clip_epsilon)
 
 
 def ppo_critic_loss(v_tm1: jax.Array, target: jax.Array) -> jax.Array:

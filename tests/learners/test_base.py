@@ -198,13 +198,19 @@ def test_what_is_wrong_is_said_with_the_fix(changes, message):
 
 
 _FLAT = {"transitions": common.transitions(64)}
+_COLUMN = common.transitions(1, 64)
+_COLUMN = _COLUMN._replace(discount=_COLUMN.discount[..., None])
+_BROADCAST = common.batches(common.learner("ppo"))
+_BROADCAST = _BROADCAST._replace(reward=_BROADCAST.reward[:1])
 
 
 @pytest.mark.parametrize(("name", "changes", "message"), [
   ("sac", _FLAT, "says; add the axis: jax.tree.map(lambda x: x[None], trans"),
   ("td3", _FLAT, "says; sample 2 of them, with the shape (2, B)."),
   ("td3", {"hyperparams": {}}, "hyperparams lack critic_learning_rate,"),
-  ("ppo", {"transitions": common.transitions(4, 6)}, "with `truncation` (T, ")])
+  ("sac", {"transitions": _COLUMN}, "their discounts (1, 64, 1), but an"),
+  ("ppo", {"transitions": common.transitions(4, 6)}, "extras, truncation (T, "),
+  ("ppo", {"transitions": _BROADCAST}, "the others {'reward': (1, ")])
 def test_what_an_update_can_not_learn_from_is_refused(name, changes, message):
   learner = common.learner(name)
   given = {

@@ -27,7 +27,7 @@ class PPOTest(chex.TestCase):
   def test_the_policys_loss_is_as_worked_by_hand(
     self, log_prob, advantage, expected, slope
   ):
-    numbers = *map(jnp.float32, (log_prob, -1.0, advantage, 0.2)),
+    numbers = log_prob, -1.0, advantage, 0.2
     loss = self.variant(losses.ppo_policy_loss)(*numbers)
     np.testing.assert_allclose(loss, expected, rtol=1e-6)
     slopes = jax.grad(losses.ppo_policy_loss, (0, 1, 2))(*numbers)
