@@ -174,10 +174,10 @@ class Settings:
   def __post_init__(self) -> None:
     known = setting_kinds(type(self))
     for field in dataclasses.fields(self):
-      declared = Declaration.of(field)
+      declared, value = Declaration.of(field), getattr(self, field.name)
+      _check_class(field.name, value, declared, known[field.name])
       if declared is None:
         continue
-      value = getattr(self, field.name)
       _check(field.name, value, declared, known[field.name])
       by = declared.unmet(vars(self))
       if by is not None and value != field.default:
@@ -219,6 +219,20 @@ class UsersOwn(Settings):
         f"--{flag}={self.path} returned a {type(result).__name__}; return a "
         f"{module}.{kind.__name__}.")
     return result
+
+
+def _check_class(
+  name: str, value: object, declared: Declaration | None, kind: Kind
+) -> None:
+  """Refuses a section or a choice that is no configuration of its classes."""
+  if declared is None:
+    allowed, fits = [kind.base], isinstance(value, kind.base)
+  else:
+    allowed = [*map(type, declared.kinds.values()), UsersOwn]
+    fits = not declared.kinds or type(value) in allowed
+  if not fits and not (value is None and kind.optional):
+    classes = " or ".join(x.__name__ for x in allowed)
+    raise ValueError(f"{name} is {value!r}; give {classes}(...).")
 
 
 def _check(name: str, value: Any, declared: Declaration, kind: Kind) -> None:

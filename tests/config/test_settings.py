@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import config as config_lib
+from qdrl_haiku import learners
 from qdrl_haiku.config import Missing, Settings, setting
 
 
@@ -60,6 +61,17 @@ class _Walk(Settings):
 def test_a_value_that_makes_no_sense_is_refused(settings, message):
   with pytest.raises(ValueError, match=message):
     _Boots(**settings)
+
+
+@pytest.mark.parametrize("shoes", ["skates", _Skates, Missing("why", ()), None])
+def test_a_choice_that_is_no_configuration_is_refused(shoes):
+  with pytest.raises(ValueError, match="give _Boots or _Skates or UsersOwn"):
+    _Walk(shoes=shoes)
+
+
+def test_a_section_of_another_class_is_refused():
+  with pytest.raises(ValueError, match=r"network is \(8, 8\); give NetworkCon"):
+    learners.CrossQConfig((8, 8))
 
 
 def test_flags_are_those_of_all_kinds_in_the_order_of_declaration():
