@@ -162,7 +162,8 @@ def ppo(
       observation=observation, action=rollout.action,
       log_prob=acting(state, rollout.observation).log_prob(rollout.action),
       advantage=advantage, target=value + advantage)
-    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), steps)
+    return jax.tree.map(
+      lambda x: jnp.asarray(x).reshape(-1, *x.shape[2:]), steps)
 
   @eager.compiled_if_eager()
   def update(

@@ -197,6 +197,16 @@ def test_what_is_wrong_is_said_with_the_fix(changes, message):
   assert message in str(caught.value)
 
 
+@_EACH
+def test_an_update_from_numpys_arrays_can_be_part_of_a_program(name):
+  learner = common.learner(name)
+  state, hyperparams, batches, key = _arguments(learner)
+  batches = jax.device_get(batches)
+  jax.eval_shape(
+    # Not the jitted one, whose arguments would be jax's arrays.
+    lambda x: learner.update.__wrapped__(x, hyperparams, batches, key), state)
+
+
 _FLAT = {"transitions": common.transitions(64)}
 _COLUMN = common.transitions(1, 64)
 _COLUMN = _COLUMN._replace(discount=_COLUMN.discount[..., None])
