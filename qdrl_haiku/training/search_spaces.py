@@ -35,19 +35,19 @@ def search_space(
   """
   named = trees.tree_leaves_by_name(hyperparams)
   said = dict(map(parse_range, specifications))
-  for name in said:
+  for name in (*said, *given):
     if name not in named:
       raise ValueError(
         f"search_space names {name!r}, which is no hyperparameter of the "
         f"learner; {names.nearest_name(name, named)}")
-    if name in given:
+    if name in said and name in given:
       raise ValueError(
         f"{_flag_of(name)}={given[name]} fixes what --search_space searches; "
         "leave out one of the two.")
   searched: dict[str, controllers.Range | None] = dict(said) or {
     name: _by_default(name, declared) for name in named if name not in given}
   ranges = [
-    searched.get(name) or controllers.Fixed(value)
+    searched.get(name) or controllers.Fixed(given.get(name, value))
     for name, value in named.items()]
   for name, range_ in zip(named, ranges, strict=True):
     values: Any = range_

@@ -93,7 +93,7 @@ def test_by_default_rates_discount_and_rewards_are_searched_near_their_values():
     assert low / value == pytest.approx(0.6, rel=0.12)
     assert high / value == pytest.approx(1.6, rel=0.12)
   given = training.search_space(_SAC, given={"discount": 0.9})
-  assert given["discount"] == controllers.Fixed(_SAC["discount"])
+  assert given["discount"] == controllers.Fixed(0.9)
   assert isinstance(given["policy_learning_rate"], controllers.LogUniform)
 
 
@@ -110,6 +110,8 @@ def test_a_space_is_a_tree_like_the_hyperparameters():
     {"speed": controllers.Uniform(0, 1), "tau": controllers.Fixed(0.1)})
   with pytest.raises(ValueError, match="'policy/sped'.*'policy/speed'"):
     training.search_space(rates, ["policy/sped:uniform:0:1"])
+  with pytest.raises(ValueError, match="did you mean 'policy/speed'"):
+    training.search_space(rates, given={"policy/sped": 0.5})
 
 
 def test_what_a_learner_declares_is_searched():
