@@ -58,6 +58,28 @@ def test_what_can_be_no_kernel_stays_what_it_is(function):
   np.testing.assert_array_equal(compiled(_X), jax.vmap(function)(_X))
 
 
+_WRITES = {
+  "set": lambda x, i: x.at[i].set(2.0),
+  "add": lambda x, i: x.at[i - 4].add(x[0]),
+  "block": lambda x, i: jax.lax.dynamic_update_slice(x, x[:2], (i - 1,)),
+  "same": lambda x, i: jnp.zeros(3).at[i].set(1.0),
+  "loop": lambda x, i: jax.lax.fori_loop(
+    0, 2, lambda j, x: x.at[(i + j) % 3].add(1.0), x)}
+
+
+@marks.ON_CPU
+@pytest.mark.parametrize("name", _WRITES)
+def test_instances_may_write_in_different_places(name):
+  indices = np.int32([0, 2, 1, 3, -4])
+  batched = batching.rewrite_for_batching(
+    _WRITES[name], _SPEC, jax.ShapeDtypeStruct((), jnp.int32))
+  # With its optimisations XLA would refuse scatters in a kernel.
+  equations = jaxprs.equations(batched, _X, indices)
+  assert "scatter" not in {x.primitive.name for x in equations}
+  np.testing.assert_array_equal(
+    jax.jit(batched)(_X, indices), jax.vmap(_WRITES[name])(_X, indices))
+
+
 @marks.ON_CPU
 def test_arguments_may_be_unused_within_a_loop():
   batched = batching.rewrite_for_batching(lambda x, _: jnp.sin(x), _SPEC, _SPEC)
