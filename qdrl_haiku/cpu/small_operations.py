@@ -106,6 +106,8 @@ def _scatter(
   equation: JaxprEqn, operand: Array, indices: Array, updates: Array
 ) -> Array:
   """Returns what `lax.scatter` and `lax.scatter_add` do, one by one."""
+  # A literal, such as the True of `x.at[0].set(True)`, is a Python number.
+  operand, updates = jnp.asarray(operand), jnp.asarray(updates)
   numbers = equation.params["dimension_numbers"]
   adds = equation.primitive.name == "scatter-add"
   window_dims = numbers.update_window_dims

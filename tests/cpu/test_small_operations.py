@@ -84,6 +84,13 @@ def test_a_small_scatter_becomes_a_loop(name):
   assert "scatter" not in after
 
 
+@pytest.mark.parametrize("dtype", [bool, np.int8, np.float32])
+def test_a_scatter_may_write_a_literal(dtype):
+  _, after = _check(
+    lambda x: jnp.asarray(x).at[1].set(dtype(True)), np.zeros(3, dtype))
+  assert "scatter" not in after
+
+
 @pytest.mark.parametrize(("function", "name"), [
   (lambda x: jnp.tile(x, (3, 3)) @ jnp.ones((9, 8)), "dot_general"),
   (lambda x: x.at[np.int32([7])].add(1.0, mode="clip"), "scatter"),
