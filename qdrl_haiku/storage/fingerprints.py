@@ -25,6 +25,8 @@ from qdrl_haiku.storage.strict_json import Record
 _TRACED = (
   "qdrl_haiku", "brax", "distrax", "evosax", "haiku", "mujoco.mjx", "optax",
   "rlax")
+# The programs that start runs, beside the package where it isn't installed.
+_LAUNCHERS = pathlib.Path(qdrl_haiku.__file__).parents[1] / "launchers"
 # Settings of jax, of XLA, of BLAS and of this package.
 _VARIABLES = ("JAX_", "LIBTPU_", "OMP_", "QDRL_", "XLA_")
 # Where programs are kept changes nothing in them.
@@ -70,7 +72,7 @@ def module_without_fingerprint() -> str | None:
   """
   package = pathlib.Path(qdrl_haiku.__file__).parent
   pythons = map(sysconfig.get_path, ("stdlib", "platstdlib", "scripts"))
-  places = [*map(str, (package, package.parent / "launchers")), *pythons]
+  places = [*map(str, (package, _LAUNCHERS)), *pythons]
   for name, module in sorted(sys.modules.items()):
     path = getattr(module, "__dict__", {}).get("__file__")
     if not path:
@@ -90,15 +92,18 @@ def module_without_fingerprint() -> str | None:
 
 @functools.cache
 def _contents() -> str:
-  """Returns a digest of what the files of `_TRACED` hold."""
+  """Returns a digest of what the files of `_TRACED` and launchers hold."""
   hashed = hashlib.sha256()
+  places = [("launchers", str(_LAUNCHERS))]
   for package in _TRACED:
     spec = importlib.util.find_spec(package)
-    for place in (spec and spec.submodule_search_locations) or ():
-      for path in sorted(pathlib.Path(place).rglob("*")):
-        if path.suffix in (".py", ".xml"):
-          hashed.update(f"{package} {path.relative_to(place)}\n".encode())
-          hashed.update(hashlib.sha256(path.read_bytes()).digest())
+    found = (spec and spec.submodule_search_locations) or ()
+    places += [(package, place) for place in found]
+  for name, place in places:
+    for path in sorted(pathlib.Path(place).rglob("*")):
+      if path.suffix in (".py", ".xml"):
+        hashed.update(f"{name} {path.relative_to(place)}\n".encode())
+        hashed.update(hashlib.sha256(path.read_bytes()).digest())
   return hashed.hexdigest()
 
 

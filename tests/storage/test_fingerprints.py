@@ -52,14 +52,19 @@ def test_another_version_of_a_library_makes_another_process(monkeypatch):
 
 def test_an_edited_file_makes_another_process(tmp_path, monkeypatch):
   shutil.copytree(pathlib.Path(brax.__file__).parent, tmp_path / "mine")
+  shutil.copytree(_LAUNCHER.parent, tmp_path / "launchers")
   monkeypatch.syspath_prepend(tmp_path)
   monkeypatch.setattr(fingerprints, "_TRACED", ("mine",))
+  monkeypatch.setattr(fingerprints, "_LAUNCHERS", tmp_path / "launchers")
   found = {fingerprints._contents.__wrapped__()}
-  for name in ("envs/half_cheetah.py", "envs/assets/half_cheetah.xml"):
-    path = tmp_path / "mine" / name
+  for name in (
+    "mine/envs/half_cheetah.py", "mine/envs/assets/half_cheetah.xml",
+    "launchers/train.py",
+  ):
+    path = tmp_path / name
     path.write_text(path.read_text() + " ")
     found.add(fingerprints._contents.__wrapped__())
-  assert len(found) == 3
+  assert len(found) == 4
 
 
 def _users_module(monkeypatch, **files):
