@@ -101,7 +101,8 @@ def _contents() -> str:
     places += [(package, place) for place in found]
   for name, place in places:
     for path in sorted(pathlib.Path(place).rglob("*")):
-      if path.suffix in (".py", ".xml"):
+      # Editors leave links to nothing beside a file that is being changed.
+      if path.suffix in (".py", ".xml") and path.exists():
         hashed.update(f"{name} {path.relative_to(place)}\n".encode())
         hashed.update(hashlib.sha256(path.read_bytes()).digest())
   return hashed.hexdigest()

@@ -67,6 +67,13 @@ def test_an_edited_file_makes_another_process(tmp_path, monkeypatch):
   assert len(found) == 4
 
 
+def test_an_editors_link_to_nothing_is_no_file(tmp_path, monkeypatch):
+  monkeypatch.setattr(fingerprints, "_LAUNCHERS", tmp_path)
+  before = fingerprints._contents.__wrapped__()
+  (tmp_path / ".#train.py").symlink_to("user@host.1234:1700000000")
+  assert fingerprints._contents.__wrapped__() == before
+
+
 def _users_module(monkeypatch, **files):
   """Returns what is found in a process with modules of these files."""
   modules = {name: types.ModuleType(name) for name in files}
