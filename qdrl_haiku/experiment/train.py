@@ -92,7 +92,8 @@ def with_train_logdir(config: Config) -> Config:
   if config.run.resume:
     raise ValueError("--resume needs --logdir: which run is to go on?")
   env_name = re.sub("[:/]", "-", config.environment.env_name)
-  time = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+  # With microseconds: several runs may be started at once.
+  time = datetime.datetime.now().strftime("%Y%m%d-%H%M%S-%f")
   # Each process has a clock of its own.
   name = hosts.text_of_first_host(f"{env_name}-{config.algorithm}-{time}")
   run = dataclasses.replace(config.run, logdir=os.path.join("logs", name))

@@ -188,7 +188,7 @@ def test_two_processes_agree_on_a_name_and_a_warm_start(cache, tmp_path):
   for process in _start_two(command, None, cache, num_devices=1, cwd=tmp_path):
     kill.finish(process)
   (logdir,) = (tmp_path / "logs").iterdir()
-  assert re.fullmatch(r"point_maze-pbt_sac-\d{8}-\d{6}", logdir.name)
+  assert re.fullmatch(r"point_maze-pbt_sac-\d{8}-\d{6}-\d{6}", logdir.name)
   found, expected = _contents(logdir, 5), _contents(tmp_path / "alone", 5)
   assert kill.differences(found, expected) == []
 

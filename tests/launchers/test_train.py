@@ -155,6 +155,12 @@ def test_the_best_agent_and_each_member_can_be_evaluated(folder, capsys):
   harness.assert_refused(outcome, "--member=4, but .* 4 agents; .* 0 to 3")
 
 
+def test_runs_that_are_started_at_once_have_their_own_logdirs():
+  config = configs.configured("train", "")
+  found = {experiment.with_train_logdir(config).run.logdir for _ in range(3)}
+  assert len(found) == 3
+
+
 def test_flags_after_a_preset_override_it():
   config = configs.configured(
     "train_pbt", "--num_envs=4 --learner=td3", preset="quickstart")
