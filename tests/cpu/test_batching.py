@@ -80,6 +80,33 @@ def test_instances_may_write_in_different_places(name):
     jax.jit(batched)(_X, indices), jax.vmap(_WRITES[name])(_X, indices))
 
 
+_KEY = jax.random.key(0)
+
+
+def _queue(x):
+  """Some of everything that environments of a user's own do."""
+  i = jnp.argmax(x)
+  queue = jnp.zeros((4, 3)).at[i].set(x).at[i + 1, 0].add(2.0)
+  queue = jax.lax.dynamic_update_slice(queue, x[None, :2], (i, 1))
+  seen = jnp.zeros(3, bool).at[i].set(True)
+  x = jax.lax.switch(i, [jnp.sin, lambda y: y.at[i].set(0.0), jnp.flip], x)
+  x = jax.lax.while_loop(lambda y: y.sum() < 5, lambda y: y.at[i].add(1.0), x)
+  x += jax.random.uniform(jax.random.fold_in(_KEY, i), (3,))
+  return jnp.roll(x, i) + jnp.where(seen, queue[i], x @ queue.T @ queue)
+
+
+@marks.ON_CPU
+def test_kernels_compile_as_users_compile_them():
+  """Without its optimisations, as in all other tests, XLA refuses less."""
+  lowered = jax.jit(batching.rewrite_for_batching(_queue, _SPEC)).lower(_X)
+  compiled = lowered.compile({
+    "xla_backend_optimization_level": 3, "xla_cpu_use_fusion_emitters": True,
+    "xla_llvm_disable_expensive_passes": False})
+  assert kernels.num_marked(compiled)
+  np.testing.assert_allclose(
+    compiled(_X), jax.vmap(_queue)(_X), rtol=1e-5, atol=1e-6)
+
+
 @marks.ON_CPU
 def test_arguments_may_be_unused_within_a_loop():
   batched = batching.rewrite_for_batching(lambda x, _: jnp.sin(x), _SPEC, _SPEC)
