@@ -69,15 +69,20 @@ _WRITES = {
 
 @marks.ON_CPU
 @pytest.mark.parametrize("name", _WRITES)
-def test_instances_may_write_in_different_places(name):
+def test_instances_may_write_in_different_places_and_have_gradients(name):
   indices = np.int32([0, 2, 1, 3, -4])
   batched = batching.rewrite_for_batching(
     _WRITES[name], _SPEC, jax.ShapeDtypeStruct((), jnp.int32))
   # With its optimisations XLA would refuse scatters in a kernel.
   equations = jaxprs.equations(batched, _X, indices)
   assert "scatter" not in {x.primitive.name for x in equations}
+  expected = jax.vmap(_WRITES[name])
   np.testing.assert_array_equal(
-    jax.jit(batched)(_X, indices), jax.vmap(_WRITES[name])(_X, indices))
+    jax.jit(batched)(_X, indices), expected(_X, indices))
+  slope = jax.grad(lambda x: jnp.sum(batched(x, indices) ** 2))
+  np.testing.assert_allclose(
+    slope(_X), jax.grad(lambda x: jnp.sum(expected(x, indices) ** 2))(_X),
+    rtol=1e-5)
 
 
 _KEY = jax.random.key(0)
