@@ -82,11 +82,12 @@ def robot_position(env: BatchedEnvironment) -> Callable[[State], Array] | None:
   single = _single(env)
   if not _is_robot(single):
     return None
-  # Which of the root's joints is the first differs between files.
-  of_root = single.sys.mj_model.dof_bodyid == 1
-  if not np.any(single.sys.dof.motion.vel[of_root, :2]):
+  # Bodies before the root can't move, such as a wall.
+  model = single.sys.mj_model
+  root = int(model.jnt_bodyid[0])
+  if not np.any(single.sys.dof.motion.vel[model.dof_bodyid == root, :2]):
     return None
-  return lambda state: _links(state)["pos"][..., 0, :2]
+  return lambda state: _links(state)["pos"][..., root - 1, :2]
 
 
 def _single(env: BatchedEnvironment) -> Any:

@@ -79,7 +79,8 @@ def _path_of_torso(
   scene: environments.RobotScene, pos: np.ndarray
 ) -> tuple[np.ndarray, Panel]:
   """Returns where torsos were [M, T, 2], and a panel for one such way."""
-  ways, x, y = pos[:, :, 0, :2], "x [m]", "y [m]"
+  root = scene.sys.mj_model.jnt_bodyid[0] - 1
+  ways, x, y = pos[:, :, root, :2], "x [m]", "y [m]"
   if np.ptp(ways[..., 1]) < 1e-2 * np.ptp(ways[..., 0]):
     # It can't leave its plane: when it was where says more.
     seconds = scene.step_seconds * np.arange(ways.shape[1])

@@ -66,7 +66,7 @@ class RobotModel:
   @property
   def root(self) -> str:
     """The name of the first body that can move, which others hang from."""
-    return self.names("body")[np.argmax(self.mj_model.body_jntnum > 0)]
+    return self.names("body")[self.mj_model.jnt_bodyid[0]]
 
   def names(self, kind: str) -> list[str]:
     """Returns the names of all "body", "joint", "geom", "site" or "sensor"."""

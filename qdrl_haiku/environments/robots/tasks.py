@@ -146,7 +146,8 @@ def without_place(state: RobotState) -> Array:
       hidden |= {int(joint.qposadr[0]), int(joint.qposadr[0]) + 1}
     elif joint.type[0] == _SLIDE and abs(joint.axis[2]) < 0.5:
       # A robot in a plane slides along it by its root.
-      hidden |= {int(joint.qposadr[0])} if joint.bodyid[0] == 1 else set()
+      is_root = joint.bodyid[0] == model.jnt_bodyid[0]
+      hidden |= {int(joint.qposadr[0])} if is_root else set()
   seen = np.setdiff1d(np.arange(model.nq), sorted(hidden))
   return jnp.concatenate([state.q[seen], state.qd, state.goal])
 

@@ -2,6 +2,7 @@
 
 import pathlib
 import re
+import types
 
 import jax
 import jax.numpy as jnp
@@ -120,6 +121,25 @@ def test_a_robot_is_somewhere_if_any_of_its_roots_joints_moves_it(
     f'<motor joint="root{axes[0]}"/></actuator></mujoco>')
   env = environments.create(str(path), task="run", backend="generalized")
   assert (environments.robot_position(env) is None) == (axes == "z")
+
+
+def test_what_moves_is_the_robot_and_not_a_wall_before_it(tmp_path):
+  path = _write(
+    tmp_path,
+    ("<worldbody>", "<worldbody><body name='wall'><geom size='1'/></body>"
+      "</worldbody><contact><exclude body1='wall' body2='base'/></contact>"
+      "<worldbody>"),
+    ('<joint name="shoulder"', '<joint type="slide" axis="1 0 0"/>'
+      '<joint name="shoulder"'))
+  env = environments.create(path, task="stand")
+  # Without the place: two positions, and three velocities.
+  assert env.observation_size == 5
+  links = types.SimpleNamespace(pos=jnp.arange(9.0).reshape(3, 3), rot=None)
+  physics = types.SimpleNamespace(q=None, x=links)
+  state = types.SimpleNamespace(
+    pipeline_state=types.SimpleNamespace(pipeline_state=physics))
+  position = environments.robot_position(env)(state)
+  np.testing.assert_array_equal(position, [3, 4])
 
 
 def test_nothing_touches_where_nothing_can(tmp_path):
