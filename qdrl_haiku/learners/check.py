@@ -126,7 +126,8 @@ def check_learner_rollout(
   """Refuses a rollout that an update can't learn from, likewise."""
   shape, rewards = transitions.observation.shape, transitions.reward
   scalars = {"reward": rewards, "discount": transitions.discount}
-  shapes = {k: jnp.shape(x) for k, x in (scalars | transitions.extras).items()}
+  # Extras may be trees.
+  shapes = jax.tree.map(jnp.shape, scalars | transitions.extras)
   needed = {shapes.get(name) for name in (*scalars, "truncation")}
   if len(shape) != 3 or needed != {shape[:2]}:
     raise ValueError(

@@ -207,6 +207,15 @@ def test_an_update_from_numpys_arrays_can_be_part_of_a_program(name):
     lambda x: learner.update.__wrapped__(x, hyperparams, batches, key), state)
 
 
+@pytest.mark.filterwarnings("error::DeprecationWarning")
+def test_extras_of_a_rollout_may_be_trees():
+  learner = common.learner("ppo")
+  state, hyperparams, rollout, key = _arguments(learner)
+  extras = rollout.extras | {"of_mine": {"x": rollout.reward}}
+  jax.eval_shape(
+    learner.update, state, hyperparams, rollout._replace(extras=extras), key)
+
+
 _FLAT = {"transitions": common.transitions(64)}
 _COLUMN = common.transitions(1, 64)
 _COLUMN = _COLUMN._replace(discount=_COLUMN.discount[..., None])
@@ -220,7 +229,7 @@ _BROADCAST = _BROADCAST._replace(reward=_BROADCAST.reward[:1])
   ("td3", {"hyperparams": {}}, "hyperparams lack critic_learning_rate,"),
   ("sac", {"transitions": _COLUMN}, "their discounts (1, 64, 1), but an"),
   ("ppo", {"transitions": common.transitions(4, 6)}, "extras, truncation (T, "),
-  ("ppo", {"transitions": _BROADCAST}, "the others {'reward': (1, ")])
+  ("ppo", {"transitions": _BROADCAST}, "'reward': (1, ")])
 def test_what_an_update_can_not_learn_from_is_refused(name, changes, message):
   learner = common.learner(name)
   given = {
