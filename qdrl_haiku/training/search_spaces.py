@@ -37,9 +37,10 @@ def search_space(
   said = dict(map(parse_range, specifications))
   for name in (*said, *given):
     if name not in named:
+      where = "search_space" if name in said else "given"
       raise ValueError(
-        f"search_space names {name!r}, which is no hyperparameter of the "
-        f"learner; {names.nearest_name(name, named)}")
+        f"{where} names {name!r}, which is no hyperparameter of the learner; "
+        f"{names.nearest_name(name, named)}")
     if name in said and name in given:
       raise ValueError(
         f"{_flag_of(name)}={given[name]} fixes what --search_space searches; "

@@ -110,7 +110,7 @@ def test_a_space_is_a_tree_like_the_hyperparameters():
     {"speed": controllers.Uniform(0, 1), "tau": controllers.Fixed(0.1)})
   with pytest.raises(ValueError, match="'policy/sped'.*'policy/speed'"):
     training.search_space(rates, ["policy/sped:uniform:0:1"])
-  with pytest.raises(ValueError, match="did you mean 'policy/speed'"):
+  with pytest.raises(ValueError, match="given names .* 'policy/speed'"):
     training.search_space(rates, given={"policy/sped": 0.5})
 
 

@@ -60,7 +60,10 @@ class RobotModel:
 
   @property
   def mj_model(self) -> Any:
-    """MuJoCo's model, in which bodies that can't move are parts of others."""
+    """MuJoCo's model, with bodies that can't move as parts of others.
+
+    In mjx, bodies that sensors or contacts refer to stay what they are.
+    """
     return self.sys.mj_model
 
   @property
