@@ -22,7 +22,7 @@ _CODE = frozenset({
   "atan", "atan2", "atanh", "bitcast_convert_type", "broadcast_in_dim",
   "cbrt", "ceil", "clamp", "clz", "concatenate", "cond",
   "convert_element_type", "copy", "cos", "cosh", "custom_jvp_call",
-  "custom_vjp_call", "custom_vmap_call", "device_put", "div", "dynamic_slice",
+  "custom_vjp_call", "device_put", "div", "dynamic_slice",
   "dynamic_update_slice", "eq", "erf", "erf_inv", "erfc", "exp", "exp2",
   "expm1", "floor", "gather", "ge", "gt", "integer_pow", "iota",
   "is_finite", "jit", "le", "log", "log1p", "logistic", "lt", "max", "min",

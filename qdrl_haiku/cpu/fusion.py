@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax.experimental.xla_metadata import set_xla_metadata
 
-from qdrl_haiku.cpu import switch
+from qdrl_haiku.cpu import small_operations, switch
 
 # Marks a call, and keeps XLA from inlining it; harmless on CPUs only.
 _MARK = {"xla_cpu_small_call": "true", "inlineable": "false"}
@@ -21,7 +21,8 @@ def fuse_into_one_kernel(
   as much as a thousand additions. A marked call is compiled to one kernel, as
   XLA does by itself with loops that it finds small enough. The function must
   have no product, sort or decomposition, for which XLA would call a library;
-  `place` is the index of a result that is computed from the arguments.
+  with a scatter it's compiled as usual. `place` is the index of a result that
+  is computed from the arguments.
   """
   many_kernels = jax.jit(function)
   kernel = jax.jit(
@@ -29,6 +30,10 @@ def fuse_into_one_kernel(
 
   def call(*args: jax.Array) -> list[jax.Array]:
     if not switch.is_switched_on():
+      return many_kernels(*args)
+    # Instances of a batch scatter where they write in different places. What
+    # is traced here isn't traced again below.
+    if small_operations.scatters(kernel.trace(*args).jaxpr.jaxpr):
       return many_kernels(*args)
     # XLA crashes if a kernel doesn't use one of its arguments. So all arguments
     # are results too, and the barrier makes the marked result need them.

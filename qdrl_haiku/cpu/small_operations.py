@@ -3,9 +3,8 @@
 Robots turn vectors of three numbers thousands of times per step. On a CPU XLA
 calls a library for each product of a batch and merges nothing with it; a
 multiplication and a sum become part of the loop around them. This makes steps
-of brax's robots 10 to 30 % faster. Scatters can't be part of a larger kernel
-(`batching.py`), so they become loops; and where the instances of a batch write
-in different places, which is a scatter too, each number is the old or the new.
+of brax's robots 10 to 30 % faster. Scatters become loops, since they can't
+be part of a larger kernel (`batching.py`).
 """
 
 import math
@@ -15,7 +14,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.custom_batching import custom_vmap
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 
 from qdrl_haiku.types import Array
@@ -24,7 +22,6 @@ from qdrl_haiku.types import Array
 _MOST_MULTIPLICATIONS = 64
 # Writes up to which a scatter is replaced; with more, memory matters most.
 _MOST_WRITES = 64
-_WRITE = "dynamic_update_slice"
 
 
 def rewrite_small_operations(jaxpr: ClosedJaxpr) -> ClosedJaxpr:
@@ -39,6 +36,15 @@ def operation_jaxprs(equation: JaxprEqn) -> list[ClosedJaxpr]:
   """Returns the closed jaxprs among the parameters of an operation."""
   leaves = jax.tree.leaves(equation.params, is_leaf=_is_closed)
   return [x for x in leaves if _is_closed(x)]
+
+
+def scatters(jaxpr: Jaxpr) -> bool:
+  """Returns whether an operation writes in several places of an array."""
+  return any(
+    equation.primitive.name == "scatter"
+    and math.prod(_spec(equation.invars[1]).shape[:-1]) > 1
+    or any(scatters(x.jaxpr) for x in operation_jaxprs(equation))
+    for equation in jaxpr.eqns)
 
 
 def _evaluate(jaxpr: ClosedJaxpr, args: Iterable[Array]) -> list[Array]:
@@ -66,9 +72,6 @@ def _apply(equation: JaxprEqn, operands: list[Array]) -> Sequence[Array]:
     return [_multiply_and_sum(lhs, rhs, params["dimension_numbers"])]
   if _is_small_scatter(equation):
     return [_scatter(equation, *operands)]
-  if primitive.name == _WRITE:
-    operand, update, *begin = operands
-    return [_write(operand, update, begin)]
   if any(_has_any(x.jaxpr) for x in operation_jaxprs(equation)):
     if primitive.name == "jit":
       return _evaluate(params["jaxpr"], operands)
@@ -128,45 +131,14 @@ def _scatter(
     begin = [jnp.zeros((), indices.dtype)] * operand.ndim
     is_inside = jnp.bool_(True)
     for k, axis in enumerate(numbers.scatter_dims_to_operand_dims):
-      is_inside &= (indices[j, k] >= 0) & (indices[j, k] <= limits[axis])
-      begin[axis] = jnp.clip(indices[j, k], 0, limits[axis])
+      begin[axis] = indices[j, k]
+      is_inside &= (begin[axis] >= 0) & (begin[axis] <= limits[axis])
     before = lax.dynamic_slice(result, begin, window)
     after = before + updates[j] if adds else updates[j]
-    return _write(result, jnp.where(is_inside, after, before), begin)
+    return lax.dynamic_update_slice(
+      result, jnp.where(is_inside, after, before), begin)
 
   return lax.fori_loop(0, num_writes, put, operand)
-
-
-@custom_vmap
-def _write(operand: Array, update: Array, begin: list[Array]) -> Array:
-  """Returns what the primitive of `lax.dynamic_update_slice` does."""
-  return lax.dynamic_update_slice(
-    operand, update, begin, allow_negative_indices=False)
-
-
-@_write.def_vmap
-def _write_each(
-  axis_size: int, in_batched: Any, *args: Any
-) -> tuple[Array, bool]:
-  """Writes in each operand of a batch, without a scatter."""
-  axes = jax.tree.map(lambda x: 0 if x else None, tuple(in_batched))
-  write = _write_by_choice if any(in_batched[2]) else _write.fun
-  return jax.vmap(write, axes)(*args), True
-
-
-def _write_by_choice(
-  operand: Array, update: Array, begin: list[Array]
-) -> Array:
-  """Returns what `_write` does; each number is the old or the new one."""
-  is_new = jnp.bool_(True)
-  places = []
-  for axis, size in enumerate(update.shape):
-    first = lax.convert_element_type(begin[axis], jnp.int32)
-    first = jnp.clip(first, 0, operand.shape[axis] - size)
-    place = lax.broadcasted_iota(jnp.int32, operand.shape, axis) - first
-    is_new &= (place >= 0) & (place < size)
-    places.append(jnp.clip(place, 0, size - 1))
-  return jnp.where(is_new, update[tuple(places)], operand)
 
 
 def _is_small_product(equation: JaxprEqn) -> bool:
@@ -199,7 +171,6 @@ def _has_any(jaxpr: Jaxpr) -> bool:
   return any(
     _is_small_product(equation)
     or _is_small_scatter(equation)
-    or equation.primitive.name == _WRITE
     or any(_has_any(x.jaxpr) for x in operation_jaxprs(equation))
     for equation in jaxpr.eqns)
 
