@@ -219,9 +219,8 @@ def _budget(name, command, steps):
     return [*short, "--variation_batch_size=4", "--num_generations=1"]
   if name == "train_me_pbt":
     return [
-      *few, *short, "--gradient_population_size=5", "--variation_batch_size=5",
-      "--num_initial_genotypes=8", "--perturbation_interval=20",
-      "--num_generations=2",
+      *few, *short, "--emitter=pbt:5,ga:5", "--num_initial_genotypes=8",
+      "--perturbation_interval=20", "--num_generations=2",
     ]
   if "diayn_point_maze" in command or "dads_point_maze" in command:
     short[1] = "--num_eval_episodes=16"

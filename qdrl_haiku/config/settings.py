@@ -226,7 +226,9 @@ def _check_class(
 ) -> None:
   """Refuses a section or a choice that is no configuration of its classes."""
   if declared is None:
-    allowed, fits = [kind.base], isinstance(value, kind.base)
+    # Or of a class that theirs extends.
+    allowed = [kind.base]
+    fits = isinstance(value, kind.base) or issubclass(kind.base, type(value))
   else:
     allowed = [*map(type, declared.kinds.values()), UsersOwn]
     fits = not declared.kinds or type(value) in allowed

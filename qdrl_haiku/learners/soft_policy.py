@@ -64,7 +64,7 @@ def soft_policy(
   optimizer, temperature_optimizer = kind.optimizer, base.Optimizer()
   declared = hyperparameters.choose_hyperparameters(
     kind.declared, temperature=config.learn_temperature,
-    blocks=getattr(config.network, "has_residual_blocks", False))
+    blocks=config.network.has_residual_blocks)
   defaults = hyperparameters.default_hyperparameters(declared, action_size)
 
   def from_genotype(genotype: types.Tree) -> types.State:

@@ -62,6 +62,11 @@ class NetworkConfig(Settings):
     sizes = self.critic_hidden_layer_sizes
     return self.hidden_layer_sizes if sizes is None else sizes
 
+  @property
+  def has_residual_blocks(self) -> bool:
+    """False; see `ResidualNetworkConfig`."""
+    return False
+
 
 @dataclasses.dataclass(frozen=True)
 class ResidualNetworkConfig(NetworkConfig):

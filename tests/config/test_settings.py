@@ -4,11 +4,12 @@ import dataclasses
 import json
 import math
 
+import jax
 import numpy as np
 import pytest
 
 from qdrl_haiku import config as config_lib
-from qdrl_haiku import learners
+from qdrl_haiku import learners, networks
 from qdrl_haiku.config import Missing, Settings, setting
 
 
@@ -72,6 +73,13 @@ def test_a_choice_that_is_no_configuration_is_refused(shoes):
 def test_a_section_of_another_class_is_refused():
   with pytest.raises(ValueError, match=r"network is \(8, 8\); give NetworkCon"):
     learners.CrossQConfig((8, 8))
+
+
+@pytest.mark.parametrize("name", ["SAC", "TD3"])
+def test_a_section_of_a_class_that_is_extended_will_do(name):
+  network = networks.NetworkConfig(hidden_layer_sizes=(8, 8))
+  config = getattr(learners, f"{name}Config")(network)
+  assert getattr(learners, name.lower())(4, 2, config).init(jax.random.key(0))
 
 
 def test_flags_are_those_of_all_kinds_in_the_order_of_declaration():
