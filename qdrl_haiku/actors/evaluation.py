@@ -109,7 +109,7 @@ def evaluate_from_states(
       jnp.zeros((), jnp.int32),
       env_states,
       jnp.ones(shape, bool),
-      jnp.zeros(shape),
+      jnp.zeros(shape, jnp.float32),
       jnp.zeros(shape, jnp.int32),
       traces))
   descriptor_trace, *kept = traces

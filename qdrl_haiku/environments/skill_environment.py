@@ -73,7 +73,7 @@ class SkillEnvironment:
     state = _with_skill(state, skill, skill)
     if not self.keeps_returns:
       return state
-    nothing = jnp.full(skill.shape, skills.NO_RETURN)
+    nothing = jnp.full(skill.shape, skills.NO_RETURN, jnp.float32)
     # Rewards are lost in its rounding.
     so_far = jnp.full_like(state.reward, skills.NO_RETURN)
     return _with_returns(state, nothing, so_far)

@@ -46,8 +46,9 @@ def init_statistics(
     return None
   # Two arrays, not one twice: a buffer can't be donated twice.
   return ObservationStatistics(
-    num_observations=jnp.zeros(()), mean=jnp.zeros((observation_size,)),
-    variance=jnp.zeros((observation_size,)))
+    num_observations=jnp.zeros((), jnp.float32),
+    mean=jnp.zeros((observation_size,), jnp.float32),
+    variance=jnp.zeros((observation_size,), jnp.float32))
 
 
 def counts_in_statistics(observation: types.Array) -> types.Array:
@@ -118,7 +119,8 @@ class RewardStatistics(NamedTuple):
 
 def init_reward_statistics() -> RewardStatistics:
   """Returns statistics of no reward."""
-  return RewardStatistics(jnp.zeros((), jnp.int32), jnp.zeros(()))
+  return RewardStatistics(
+    jnp.zeros((), jnp.int32), jnp.zeros((), jnp.float32))
 
 
 def update_reward_statistics(
@@ -130,6 +132,6 @@ def update_reward_statistics(
   largest = jnp.mean(jnp.max(size, axis=-1))
   # Stops counting before int32 overflows.
   num_updates = jnp.minimum(statistics.num_updates, jnp.int32(2**30)) + 1
-  rate = jnp.maximum(1.0 / num_updates, _REWARD_RATE)
+  rate = jnp.maximum(1.0 / num_updates.astype(reward.dtype), _REWARD_RATE)
   return RewardStatistics(
     num_updates, statistics.largest + rate * (largest - statistics.largest))

@@ -110,7 +110,8 @@ def xqc(
       hyperparams["reward_scaling"] * rewards.largest
       + temperature * action_size)
     horizon = 1 / jnp.maximum(1 - discount, 1 / _LONGEST)
-    return _MARGIN * horizon * largest * jnp.linspace(-1, 1, config.num_atoms)
+    unit = jnp.linspace(-1, 1, config.num_atoms, dtype=jnp.float32)
+    return _MARGIN * horizon * largest * unit
 
   return batch_norm.batch_norm_learner(
     observation_size, action_size, config, made, kind, atoms)

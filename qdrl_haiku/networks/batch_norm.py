@@ -67,7 +67,7 @@ class BatchNorm(hk.Module):
     """
     size = [inputs.shape[-1]]
     scale = hk.get_parameter("scale", size, init=jnp.ones)
-    offset = jnp.zeros(())
+    offset: jax.Array | float = 0.0
     if self._create_offset:
       offset = hk.get_parameter("offset", size, init=jnp.zeros)
     mean = hk.get_state("mean", size, init=jnp.zeros)
@@ -94,7 +94,7 @@ class BatchNorm(hk.Module):
       scaling, moved = jax.lax.stop_gradient(
         (jnp.where(is_warm, scaling, 1.0), jnp.where(is_warm, moved, 0.0)))
       factor, shift = factor * scaling, shift + scale * moved
-    rate = jnp.maximum(1.0 / (count + 1), _RATE)
+    rate = jnp.maximum(1.0 / (count + 1).astype(mean.dtype), _RATE)
     for name, average, new in (
       ("mean", mean, batch_mean),
       ("variance", variance, batch_variance),

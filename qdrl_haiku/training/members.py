@@ -234,7 +234,7 @@ def member_transition_example(setup: Setup) -> Transition:
 
   def one_step(keys: Key) -> Transition:
     env_states = setup.env.reset(keys)
-    actions = jnp.zeros((*keys.shape, setup.env.action_size))
+    actions = jnp.zeros((*keys.shape, setup.env.action_size), jnp.float32)
     return stored_by_members(
       setup, collection.take_actions(setup.env, env_states, actions)[1])
 

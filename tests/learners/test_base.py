@@ -55,11 +55,18 @@ def test_an_update_has_no_conditional_and_no_two_draws_are_from_one_key(name):
   assert not jaxprs.reused_keys(learner.update, *args)
   assert not jaxprs.reused_keys(learner.init, jax.random.key(0))
   # The type of every leaf is kept, also where hyperparameters are weak floats.
-  before = jax.eval_shape(learner.init, jax.random.key(0))
+  key = jax.random.key(0)
+  before = jax.eval_shape(learner.init, key)
+  expected = jax.tree.map(str, before)
   args = before, learner.hyperparams, *args[2:]
-  after, _ = jax.eval_shape(learner.update, *args)
-  assert jax.tree.map(str, after) == jax.tree.map(str, before)
+  after, metrics = jax.eval_shape(learner.update, *args)
+  assert jax.tree.map(str, after) == expected
   assert not any(x.weak_type for x in jax.tree.leaves((before, after)))
+  # Also in a program that computes something else in float64.
+  with jax.enable_x64(True):
+    assert jax.tree.map(str, jax.eval_shape(learner.init, key)) == expected
+    found = jax.eval_shape(learner.update, *args)
+  assert jax.tree.map(str, found) == jax.tree.map(str, (after, metrics))
   if name == "sac":
     # The policy is evaluated twice: for the target, and for the temperature's
     # and the policy's own step together.

@@ -117,7 +117,7 @@ def smerl_objective(
     nothing = {"agent": None, "observation_statistics": None}
     return {
       "diversity": diversity.genotype(**own, **nothing),
-      "best_return": jnp.full((), skills.NO_RETURN)}
+      "best_return": jnp.full((), skills.NO_RETURN, jnp.float32)}
 
   def begin(genotype: SMERLGenotype) -> dict[str, types.Tree]:
     return {"diversity_optimizers": diversity.begin(genotype.diversity)}
