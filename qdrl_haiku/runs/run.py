@@ -62,6 +62,11 @@ def run(
   # Everything is checked before anything is written.
   compatibility.check_numeric_compatibility()
   validation.check_valid_run(setup, config)
+  directory = RunDirectory(validation.valid_logdir(config))
+  if config.resume:
+    directory.check_goes_on(settings, may_change)
+  else:
+    directory.check_begins()
   is_chosen = setup.mesh is None
   mesh = setup.mesh or setup.make_mesh()
   setup = setup._replace(mesh=mesh)
@@ -80,7 +85,6 @@ def run(
   memory.check_memory(plan, available)
   if config.dry_run:
     return {}, None
-  directory = RunDirectory(validation.valid_logdir(config))
   if config.resume:
     directory.go_on(settings, may_change)
   else:

@@ -36,29 +36,41 @@ class RunDirectory:
     self.path = pathlib.Path(path)
     self._lock: weakref.finalize | None = None
 
+  def check_begins(self) -> None:
+    """Refuses to begin a run where something is already."""
+    try:
+      found = list(self.path.iterdir())
+    except FileNotFoundError:
+      return
+    except OSError as error:
+      raise self._is_unusable(error) from error
+    # A file that a kill cut short doesn't count.
+    if not all(map(files.is_file_cut_short, found)):
+      raise ValueError(
+        f"logdir {self.path} is not empty; choose another, or continue the "
+        "run in it with --resume.")
+
   def begin(self, settings: Record) -> None:
     """Creates the directory and writes `config.json` and `versions.json`."""
     try:
       self.path.mkdir(parents=True, exist_ok=True)
       self._hold()
-      # A file that a kill cut short doesn't count.
-      if not all(map(files.is_file_cut_short, self.path.iterdir())):
-        raise ValueError(
-          f"logdir {self.path} is not empty; choose another, or continue the "
-          "run in it with --resume.")
+      self.check_begins()
       hosts.wait_for_all_hosts("directory is empty")
       self.write_json("config.json", settings)
       self.write_json("versions.json", versions.library_versions())
     except OSError as error:
-      raise ValueError(
-        f"logdir {self.path} can't be written ({error.strerror}); choose "
-        "another.") from error
+      raise self._is_unusable(error) from error
 
-  def go_on(self, settings: Record, may_change: Collection[str] = ()) -> None:
-    """Checks that a run is continued as it began, and notes what may change.
+  def _is_unusable(self, error: OSError) -> ValueError:
+    """Returns what to say of a directory that isn't for us to write."""
+    return ValueError(
+      f"logdir {self.path} can't be written ({error.strerror}); choose another.")
 
-    `versions.json` stays what it was when the run began.
-    """
+  def check_goes_on(
+    self, settings: Record, may_change: Collection[str] = ()
+  ) -> None:
+    """Refuses to continue a run with other settings than it began with."""
     before, now = _flat(self.settings()), _flat(settings)
     differing = [
       f"{name} was {before.get(name)!r} and is {now.get(name)!r}"
@@ -71,6 +83,13 @@ class RunDirectory:
       raise ValueError(
         f"the run in {self.path} has other settings: {'; '.join(differing)}. "
         "Resume it with those it began with.")
+
+  def go_on(self, settings: Record, may_change: Collection[str] = ()) -> None:
+    """Checks that a run is continued as it began, and notes what may change.
+
+    `versions.json` stays what it was when the run began.
+    """
+    self.check_goes_on(settings, may_change)
     self._hold()
     hosts.wait_for_all_hosts("settings are the same")
     self.write_json("config.json", settings)

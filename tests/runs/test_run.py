@@ -47,6 +47,16 @@ def test_a_dry_run_says_what_it_needs_and_writes_nothing(tmp_path, capsys):
   assert not (tmp_path / "run").exists()
 
 
+def test_a_dry_run_refuses_the_directory_that_the_run_would(trained, tmp_path):
+  with pytest.raises(ValueError, match="is not empty.*--resume"):
+    run(trained, 1, dry_run=True)
+  with pytest.raises(ValueError, match="--seed was 0 and is None"):
+    run(trained, 9, resume=True, dry_run=True, settings={})
+  (tmp_path / "file").touch()
+  with pytest.raises(ValueError, match="can't be written .Not a directory"):
+    run(tmp_path / "file", 1, dry_run=True)
+
+
 def test_cells_and_processes_may_not_be_able_to_share_a_mesh(monkeypatch):
   monkeypatch.setattr(jax, "device_count", lambda: 5)
   mesh = jax.sharding.AbstractMesh((4,), ("population",))
