@@ -65,7 +65,8 @@ class RunDirectory:
   def _is_unusable(self, error: OSError) -> ValueError:
     """Returns what to say of a directory that isn't for us to write."""
     return ValueError(
-      f"logdir {self.path} can't be written ({error.strerror}); choose another.")
+      f"logdir {self.path} can't be written ({error.strerror}); choose "
+      "another.")
 
   def check_goes_on(
     self, settings: Record, may_change: Collection[str] = ()
