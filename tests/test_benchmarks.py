@@ -130,7 +130,8 @@ def test_an_interval_is_cut_to_what_takes_seconds(monkeypatch):
   (["--algorithm=add", "--sweep=tau:0.1,0.2"], "draws no costs of algorithm=a"),
   (["--sweep=tau:0.1,0.2", "--output=nowhere/a.png"], "there is no directory"),
   (["--output=row.json"], "row.json has no effect without --sweep"),
-  (["--dry_run"], "measure nothing; .* give it to train_pbt.py"),
+  (["--dry_run"], "--dry_run has no effect on what .* to train_pbt.py"),
+  (["--checkpoint_interval=2"], "--checkpoint_interval has no effect"),
 ])
 def test_what_can_not_be_measured_is_refused(capsys, flags, message):
   harness.assert_refused(harness.run(capsys, "benchmark", *flags), message)

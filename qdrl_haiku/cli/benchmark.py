@@ -21,7 +21,7 @@ from typing import Any
 _START = time.monotonic()
 
 # Imports are a part of what is measured.
-from qdrl_haiku import accelerators, experiment, learners  # noqa: E402
+from qdrl_haiku import accelerators, experiment, learners, runs  # noqa: E402
 from qdrl_haiku import config as config_lib  # noqa: E402
 from qdrl_haiku.cli import devices, launch, training  # noqa: E402
 from qdrl_haiku.cli.flags import Given  # noqa: E402
@@ -30,6 +30,8 @@ from qdrl_haiku.experiment import Config, Program  # noqa: E402
 
 _GENERATIONS = ("pbt", "me_pbt")
 _COMPILES = ("compile", "compile_me_pbt")
+_OF_RUNS = {field.name for field in dataclasses.fields(runs.RunConfig)} - {
+  "logdir", "num_generations", "num_timesteps", "resume", "seed"}
 # Numbers of a row that depend on what the compilation cache holds.
 _OF_THE_START = (
   "compile_seconds", "time_to_first_update_seconds",
@@ -89,10 +91,11 @@ def _main(given: Given) -> None:
     raise ValueError(
       f"--sweep={config.sweep} draws no costs of algorithm={config.algorithm}; "
       "take another algorithm, or leave it out.")
-  if given.values.get("dry_run"):
+  # A flagfile may be that of runs.
+  for name in sorted(given.typed & _OF_RUNS):
     raise ValueError(
-      "--dry_run would measure nothing; leave it out, or give it to "
-      f"{program.name}.py.")
+      f"--{name} has no effect on what is measured; leave it out, or give it "
+      f"to {program.name}.py.")
   # It is empty where a sweep measures one of its values.
   if config.sweep is None and "output" in given.values:
     raise ValueError(
