@@ -78,6 +78,7 @@ class RunDirectory:
       for name in sorted(before.keys() | now.keys())
       if name.removeprefix("--") not in may_change
       and before.get(name) != now.get(name)
+      and not _says_what_was_in_effect(name, before, now)
       # Runs of earlier versions didn't know all that was in effect.
       and (name.startswith("--") or before.get(name) is not None)]
     if differing:
@@ -184,6 +185,17 @@ class RunDirectory:
     kept = [row for row in self.rows(name) if row["generation"] <= generation]
     with files.file_written_whole(self.path / name) as temporary:
       temporary.write_text(strict_json.to_strict_json_lines(kept))
+
+
+def _says_what_was_in_effect(name: str, before: Record, now: Record) -> bool:
+  """Returns whether a flag now has the value that it had without being given.
+
+  So a run of an earlier version, whose default was another, can go on.
+  """
+  in_effect = f"hyperparams/{name.removeprefix('--')} (in effect)"
+  return (
+    name in before and before[name] is None
+    and before.get(in_effect) == now.get(name))
 
 
 def _flat(settings: Record) -> Record:

@@ -54,6 +54,19 @@ def test_going_on_is_with_the_same_settings(directory):
   assert directory.settings() == longer
 
 
+def test_a_flag_may_say_what_was_in_effect_without_it(directory):
+  def settings(flag, value):
+    return {"discount": flag, "in_effect": {"hyperparams": {"discount": value}}}
+
+  directory.begin(settings(None, 0.995))
+  with pytest.raises(ValueError, match="discount .in effect. was 0.995 and is"):
+    directory.go_on(settings(None, 0.99))
+  with pytest.raises(ValueError, match="--discount was None and is 0.98"):
+    directory.go_on(settings(0.98, 0.98))
+  directory.go_on(settings(0.995, 0.995))
+  assert directory.settings()["discount"] == 0.995
+
+
 def test_settings_are_compared_as_json_has_them(directory):
   settings = {"ranges": {"tau": (0.1, 0.2)}, "in_effect": {"plain": False}}
   directory.begin(settings)
