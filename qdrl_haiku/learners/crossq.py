@@ -17,8 +17,10 @@ from qdrl_haiku.learners import (
 )
 from qdrl_haiku.learners.config import DelayedSoftAgentConfig
 
+# With a longer horizon it learns to stand still where that ends no episode.
+_DISCOUNT = {"discount": hyperparameters.declare_discount(0.99)}
 HYPERPARAMETERS = hyperparameters.choose_hyperparameters(
-  hyperparameters.COMMON, targets=False)
+  hyperparameters.COMMON | _DISCOUNT, targets=False)
 """CrossQ's, by name."""
 # Of Adam, in section 4 and table 2 of the paper.
 _B1 = 0.5

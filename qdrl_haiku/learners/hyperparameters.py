@@ -69,7 +69,7 @@ COMMON: dict[str, Hyperparameter] = {
   "discount": Hyperparameter(
     0.995,
     "discount factor per step; by default a launcher takes 1 - 5 / T for "
-    "episodes of T steps, at least 0.95 and at most 0.995",
+    "episodes of T steps, at least 0.95 and at most 0.995, or 0.99 for crossq",
     high=1.0, search="one_minus_log_uniform:0.992:0.997"),
   "tau": Hyperparameter(
     0.01,
@@ -124,20 +124,27 @@ def default_hyperparameters(
     for name, value in declared.items()}
 
 
-def discount_for_episodes(num_steps: int) -> Hyperparameter:
+def declare_discount(default: float) -> Hyperparameter:
+  """Declares a discount, searched from 0.6 to 1.6 times its distance from 1.
+
+  Args:
+    default: its default, above 0 and below 1.
+  """
+  away = 1 - default
+  return COMMON["discount"]._replace(
+    default=default,
+    search=f"one_minus_log_uniform:{1 - 1.6 * away:g}:{1 - 0.6 * away:g}")
+
+
+def discount_for_episodes(num_steps: int, largest: float) -> Hyperparameter:
   """Declares a discount whose horizon suits the length of episodes.
 
   1 - 5 / T, within bounds (Hansen et al., "TD-MPC2", arXiv 2310.16828, appendix
   H): in short episodes a longer horizon makes values harder to learn, and tells
-  actions apart less. For 1,000 steps and more it is the usual default.
+  actions apart less.
 
   Args:
     num_steps: T, of an episode, >= 1.
-
-  Returns:
-    The discount, searched from 0.6 to 1.6 times its distance from 1.
+    largest: the discount in long episodes, of 1,000 steps or so, < 1.
   """
-  away = min(max(5 / num_steps, 0.005), 0.05)
-  return COMMON["discount"]._replace(
-    default=1 - away,
-    search=f"one_minus_log_uniform:{1 - 1.6 * away:g}:{1 - 0.6 * away:g}")
+  return declare_discount(min(max(1 - 5 / num_steps, 0.95), largest))

@@ -45,7 +45,8 @@ def make_learner(
       observation_size=observation_size, action_size=action_size)
   make_learner = dict(_LEARNERS.values())[type(config)]
   learner = make_learner(observation_size, action_size, config)
-  discount = discount_for_episodes(episode_length)
+  largest = learner.hyperparams["discount"]
+  discount = discount_for_episodes(episode_length, largest)
   return learner._replace(
     hyperparams={**learner.hyperparams, "discount": discount.default},
     declared={**learner.declared, "discount": discount})

@@ -24,7 +24,11 @@ def test_each_hyperparameter_of_a_learner_is_declared_once(name):
   learner = _LEARNERS[name]
   assert learner.hyperparams.keys() == learner.declared.keys()
   for key, value in learner.hyperparams.items():
-    assert learner.declared[key] is learners.HYPERPARAMETERS[key]
+    shared = learners.HYPERPARAMETERS[key]
+    if (name, key) == ("crossq", "discount"):  # A shorter horizon of its own.
+      shared = shared._replace(
+        default=0.99, search="one_minus_log_uniform:0.984:0.994")
+    assert learner.declared[key] == shared
     # Half of the actions' size, of which high entropies are the target.
     default = -1.0 if key == "target_entropy" else learner.declared[key].default
     assert value == default
@@ -50,6 +54,17 @@ def test_default_discounts_go_by_episodes(steps, discount, low, high):
   _, found = ranges.parse_range(
     f"discount:{learner.declared['discount'].search}")
   assert (found.low, found.high) == pytest.approx((low, high))
+
+
+@pytest.mark.parametrize("steps, discount", [(1000, 0.99), (200, 0.975)])
+def test_crossq_has_a_shorter_horizon_in_long_episodes(steps, discount):
+  learner = learners.make_learner(learners.CrossQConfig(), 3, 2, steps)
+  assert learner.hyperparams["discount"] == pytest.approx(discount)
+  away = 1 - discount
+  _, found = ranges.parse_range(
+    f"discount:{learner.declared['discount'].search}")
+  assert (1 - found.low) / away == pytest.approx(1.6)
+  assert (1 - found.high) / away == pytest.approx(0.6)
 
 
 # What a change of each hyperparameter reaches at once, in one update, where
