@@ -129,6 +129,9 @@ def declare_discount(default: float) -> Hyperparameter:
 
   Args:
     default: its default, above 0 and below 1.
+
+  Returns:
+    The discount.
   """
   away = 1 - default
   return COMMON["discount"]._replace(
@@ -146,5 +149,8 @@ def discount_for_episodes(num_steps: int, largest: float) -> Hyperparameter:
   Args:
     num_steps: T, of an episode, >= 1.
     largest: the discount in long episodes, of 1,000 steps or so, < 1.
+
+  Returns:
+    The discount, at least 0.95.
   """
   return declare_discount(min(max(1 - 5 / num_steps, 0.95), largest))
