@@ -124,10 +124,13 @@ def export_onnx(
   if path.exists():
     raise ValueError(f"path={path} is there already; name a new file.")
   try:
-    model = jax2onnx.to_onnx(
-      lambda observation: learner.act_greedy(state, observation),
-      [("batch", observation_size)], input_names=["observation"],
-      output_names=["action"])
+    # jax2onnx 0.17 converts jitted functions within others, such as relu, by a
+    # private name that jax 0.12 doesn't have; so nothing is jitted here.
+    with jax.disable_jit():
+      model = jax2onnx.to_onnx(
+        lambda observation: learner.act_greedy(state, observation),
+        [("batch", observation_size)], input_names=["observation"],
+        output_names=["action"])
   except Exception as error:  # Of whatever type the converter raises.
     raise ValueError(
       f"path={path}: the policy can't be converted ({error}).") from error

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import environments
-from qdrl_haiku.cpu import batching, noise
+from qdrl_haiku.cpu import batching, noise, xla
 from tests import jaxprs, kernels, marks
 
 _X = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
@@ -63,9 +63,10 @@ def _compiled_for_users(batched, *args):
 
   With them it refuses to make kernels of more operations.
   """
-  return jax.jit(batched).lower(*args).compile({
+  options = xla.known_xla_options({
     "xla_backend_optimization_level": 3, "xla_cpu_use_fusion_emitters": True,
     "xla_llvm_disable_expensive_passes": False})
+  return jax.jit(batched).lower(*args).compile(options)
 
 
 _WRITES = {
