@@ -75,7 +75,8 @@ def shared_critic(
 
   def seen_context(state: types.State, context: types.Array) -> types.Array:
     """Returns the context as the networks see it."""
-    whole = _with_context(jnp.zeros(observation_size), context)
+    nothing = jnp.zeros(observation_size, context.dtype)
+    whole = _with_context(nothing, context)
     return statistics.normalize_by_statistics(
       state.observation_statistics, whole)[observation_size:]
 

@@ -69,13 +69,11 @@ def cma_es(
     unused = jax.random.key(0)
 
   def init_one(mean: Array) -> Any:
-    state = strategy.init(unused, mean, defaults)
-    # Not weakly typed, as after an update.
-    return jax.tree.map(lambda x: jnp.array(x, jnp.result_type(x)), state)
+    return _in_32_bits(strategy.init(unused, mean, defaults))
 
   def ask(states: Tree, key: Key) -> tuple[Array, Tree]:
     return _one_after_the_other(
-      lambda key, state: strategy.ask(key, state, defaults)
+      lambda key, state: _in_32_bits(strategy.ask(key, state, defaults))
     )(jax.random.split(key, num_strategies), states)
 
   def tell_one(
@@ -86,7 +84,7 @@ def cma_es(
     # A NaN times a weight of 0 would be a NaN.
     points = jnp.where(own[:, None] > 0, points, state.mean)
     params = defaults.replace(weights=weights, **_learning_rates(size, weights))
-    return strategy.tell(unused, points, own, state, params)[0]
+    return _in_32_bits(strategy.tell(unused, points, own, state, params)[0])
 
   def can_go_on_one(state: Any) -> Array:
     _, _, D = evosax_lib.eigen_decomposition(state.C)
@@ -99,6 +97,18 @@ def cma_es(
     can_go_on=_one_after_the_other(can_go_on_one),
     step_sizes=lambda states: states.std, num_strategies=num_strategies,
     population_size=population_size)
+
+
+def _in_32_bits(tree: Tree) -> Tree:
+  """Returns float32 and int32, also in programs that enable float64.
+
+  Numbers aren't weakly typed then either, at first as after an update.
+  """
+  def in_32_bits(x: Any) -> Array:
+    is_float = jnp.issubdtype(jnp.result_type(x), jnp.floating)
+    return jnp.array(x, jnp.float32 if is_float else jnp.int32)
+
+  return jax.tree.map(in_32_bits, tree)
 
 
 def _one_after_the_other(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -93,7 +93,8 @@ def dcrl_emitter(
     metrics = jax.eval_shape(teacher.train, state, key)[1]
     return TaughtState(
       teacher=state,
-      targets=jnp.zeros((num_taught, repertoire.descriptors.shape[1])),
+      targets=jnp.zeros(
+        (num_taught, repertoire.descriptors.shape[1]), jnp.float32),
       # Each a buffer of its own, so that the state can be donated.
       metrics={
         name: jnp.full(x.shape, jnp.nan, x.dtype) for name, x in metrics.items()

@@ -122,7 +122,9 @@ def check(
     return
   size, num_dimensions = emitter.batch_size, repertoire.descriptors.shape[1]
   fitness, descriptors = jax.eval_shape(
-    lambda: (jnp.zeros(size), jnp.zeros((size, num_dimensions))))
+    lambda: (
+      jnp.zeros(size, jnp.float32),
+      jnp.zeros((size, num_dimensions), jnp.float32)))
   evaluated = Evaluated(genotypes, fitness, descriptors, extra)
   told = jax.eval_shape(emitter.tell, asked, repertoire, evaluated, key)
   _check_state("tell", told, state)

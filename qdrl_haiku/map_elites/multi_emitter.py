@@ -80,7 +80,8 @@ def multi_emitter(
       fitness=jnp.copy(repertoire.fitness),
       descriptors=jnp.copy(repertoire.descriptors),
       emitters=jnp.zeros(size, jnp.int32), rows=jnp.zeros(size, jnp.int32),
-      evaluated=jnp.zeros(len(parts)), improved=jnp.zeros(len(parts)))
+      evaluated=jnp.zeros(len(parts), jnp.float32),
+      improved=jnp.zeros(len(parts), jnp.float32))
 
   def ask(
     state: MultiEmitterState, repertoire: Repertoire, key: Key

@@ -101,7 +101,9 @@ class DeepArchive(NamedTuple):
       labels=jnp.full(size, -1, jnp.int32),
       elites=jnp.full(num_cells, size, jnp.int32),
       drawn=jnp.full(num_drawn, size, jnp.int32))
-    nothing = jnp.zeros(num_drawn), jnp.zeros((num_drawn, num_dimensions))
+    nothing = (
+      jnp.zeros(num_drawn, jnp.float32),
+      jnp.zeros((num_drawn, num_dimensions), jnp.float32))
     return archive.add(empty, evaluated, nothing)[1]
 
   @property

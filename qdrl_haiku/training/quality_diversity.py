@@ -55,7 +55,7 @@ def init(setup: Setup, run_key: Key, initial: InitialStates | None) -> State:
   emitters.check_users_emitters(setup, repertoire)
   state = State(
     generation=jnp.zeros((), jnp.int32), repertoire=repertoire,
-    initial_steps=jnp.sum(evaluation.lengths))
+    initial_steps=jnp.sum(evaluation.lengths, dtype=jnp.int32))
   state = emitters.with_training_emitter_state(setup, state, emitter_state)
   if qd.resampling is not None:
     archive = map_elites.DeepArchive.init(

@@ -64,7 +64,7 @@ def make_teacher(setup: Setup, *, sees_targets: bool) -> map_elites.Teacher:
     raise ValueError(
       f"replay_capacity {setup.config.capacity} is less than the "
       f"{steps} transitions of {num_agents} agents' episodes; raise it.")
-  lower, upper = jnp.array(descriptor.lower), jnp.array(descriptor.upper)
+  lower, upper = map(jnp.float32, (descriptor.lower, descriptor.upper))
 
   def scaled(descriptors: Array) -> Array:
     scaled = 2 * (descriptors - lower) / (upper - lower) - 1
@@ -74,11 +74,14 @@ def make_teacher(setup: Setup, *, sees_targets: bool) -> map_elites.Teacher:
     return targets if sees_targets else targets[..., :0]
 
   def init(key: Key) -> TeacherState:
-    observation = jnp.zeros(setup.eval_env.observation_size)
-    place = jnp.zeros(descriptor.size)
+    env = setup.eval_env
+    # float32 also in programs that enable float64.
+    observation, action, place = (
+      jnp.zeros(size, jnp.float32)
+      for size in (env.observation_size, env.action_size, descriptor.size))
+    number = jnp.zeros((), jnp.float32)
     example = Transition(
-      observation=observation, action=jnp.zeros(setup.eval_env.action_size),
-      reward=jnp.zeros(()), discount=jnp.zeros(()),
+      observation=observation, action=action, reward=number, discount=number,
       next_observation=observation,
       extras={"descriptor": place, "target": place} if sees_targets else {})
     return TeacherState(
@@ -158,8 +161,8 @@ def make_teacher(setup: Setup, *, sees_targets: bool) -> map_elites.Teacher:
     num_restarts = state.num_restarts + ~is_finite
     state = TeacherState(agent, state.replay, num_restarts)
     return state, metrics | {
-      "num_restarts": num_restarts.astype(float),
-      "replay_size": state.replay.size.astype(float)}
+      "num_restarts": num_restarts.astype(jnp.float32),
+      "replay_size": state.replay.size.astype(jnp.float32)}
 
   def improve(
     state: TeacherState, elites: map_elites.Elite, targets: Array, key: Key

@@ -1,6 +1,7 @@
 """Tests of the critic that a repertoire's agents share."""
 
 import dataclasses
+import functools
 import math
 
 import jax
@@ -8,9 +9,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from qdrl_haiku import environments, learners, map_elites, training, types
+from qdrl_haiku import (
+  environments,
+  learners,
+  map_elites,
+  networks,
+  training,
+  types,
+)
 from qdrl_haiku.training import teachers
 from tests import toy
+from tests.training import common
 
 _TIMES = 3
 _GRID = map_elites.Grid((4, 4), (-10.0, 0.0), (10.0, 100.0))
@@ -207,3 +216,19 @@ def test_offspring_are_divided_by_their_shares(size, shares, expected):
   assert own.counts(size, 0.9, 0.1) == expected
   with pytest.raises(ValueError, match="1 and injection_share .* are more"):
     dataclasses.replace(own, gradient_share=1.0).counts(size, *shares)
+
+
+@pytest.mark.parametrize("emitter", [
+  "ga", "dcrl", "cma", tuple(map(training.Part, ("ga", "pga")))])
+def test_what_is_kept_is_the_same_in_programs_that_enable_float64(emitter):
+  learner = learners.td3(
+    toy.Walk.observation_size, toy.Walk.action_size, learners.TD3Config(
+      network=networks.NetworkConfig((2,)), own_critics=False))
+  setup = _setup(learner)
+  setup = setup._replace(map_elites=setup.map_elites._replace(emitter=emitter))
+  expected = common.shapes(setup)
+  with jax.enable_x64(True):
+    first = common.shapes(setup)
+    after, _ = jax.eval_shape(
+      functools.partial(common.step, setup), first, common.KEY)
+  assert str(first) == str(after) == str(expected)
