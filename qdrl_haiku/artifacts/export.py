@@ -31,9 +31,12 @@ _LAYER_NORM_EPSILON = 1e-5
 # Largest difference of actions in float64. Rounding was seen to make up to
 # 3e-14; a wrong activation, in newly initialised policies, 8e-4 and more.
 _TOLERANCE = 1e-7
-_NUM_PROBES = 256
+_NUM_PROBES = 1000
 # Largest difference of actions in float32.
 _ONNX_TOLERANCE = 1e-5
+# ONNX's operator set in which LayerNorm and attention can be written. Runtimes
+# of 2023 read it.
+_OPSET = 18
 _KINDS: dict[type, str] = {
   learners.SACState: "normal_tanh",
   learners.CrossQState: "normal_tanh",
@@ -94,19 +97,23 @@ def export_policy(
 
 def export_onnx(
   path: str | os.PathLike[str], learner: learners.Learner, state: types.State,
-  observation_size: int, *, info: dict[str, object] | None = None,
+  observation_size: int, *, opset: int | None = None,
+  info: dict[str, object] | None = None,
 ) -> None:
   """Writes the greedy policy of one agent as .onnx, whole or not at all.
 
   Its input `observation` [batch, O] and its output `action` [batch, A] are
   float32. Before it's written ONNX's runtime and `learner.act_greedy` act on a
-  thousand observations, and must agree.
+  thousand observations like those that the agent's statistics are of, and must
+  agree.
 
   Args:
     path: of the file, which must not be there yet.
     learner: any.
     state: of one agent.
     observation_size: O, skills included.
+    opset: ONNX's operator set, by default 18. Policies without LayerNorm can
+      be written with one from 13 on, for older runtimes.
     info: JSON that is kept in the file's metadata.
 
   Raises:
@@ -115,6 +122,7 @@ def export_onnx(
   """
   try:
     import jax2onnx
+    import onnx
     import onnxruntime
   except ModuleNotFoundError as error:
     raise ValueError(
@@ -123,6 +131,7 @@ def export_onnx(
   path = pathlib.Path(path)
   if path.exists():
     raise ValueError(f"path={path} is there already; name a new file.")
+  opset = _OPSET if opset is None else opset
   try:
     # jax2onnx 0.17 converts jitted functions within others, such as relu, by a
     # private name that jax 0.12 doesn't have; so nothing is jitted here.
@@ -130,15 +139,16 @@ def export_onnx(
       model = jax2onnx.to_onnx(
         lambda observation: learner.act_greedy(state, observation),
         [("batch", observation_size)], input_names=["observation"],
-        output_names=["action"])
+        output_names=["action"], opset=opset)
+    # Of a newer format than they need, older runtimes refuse files.
+    model.ir_version = onnx.helper.find_min_ir_version_for(model.opset_import)
+    session = onnxruntime.InferenceSession(model.SerializeToString())
   except Exception as error:  # Of whatever type the converter raises.
+    reason = " ".join(str(error).split())
     raise ValueError(
-      f"path={path}: the policy can't be converted ({error}).") from error
-  model.metadata_props.add(key="info", value=json.dumps(info))
-  text = model.SerializeToString()
-  probes = np.random.default_rng(0).normal(size=(1000, observation_size))
-  probes = np.asarray(probes, np.float32)
-  session = onnxruntime.InferenceSession(text)
+      f"path={path}: the policy can't be converted with opset {opset} "
+      f"({reason}).") from error
+  probes = np.asarray(_probes(state, observation_size), np.float32)
   (action,) = session.run(None, {"observation": probes})
   expected = learner.act_greedy(state, jnp.asarray(probes))
   difference = np.abs(action - expected).max()
@@ -146,9 +156,10 @@ def export_onnx(
     raise ValueError(
       f"path={path}: ONNX's policy and learner.act_greedy differ by "
       f"{difference:.1g}.")
+  model.metadata_props.add(key="info", value=json.dumps(info))
   path.parent.mkdir(parents=True, exist_ok=True)
   with files.file_written_whole(path) as temporary:
-    temporary.write_bytes(text)
+    temporary.write_bytes(model.SerializeToString())
 
 
 def export_repertoire(
@@ -194,16 +205,25 @@ def _to_float64(x: np.ndarray) -> np.ndarray:
   return np.asarray(x, np.float64) if is_float else x
 
 
+def _probes(state: types.State, size: int) -> np.ndarray:
+  """Draws observations like those that an agent's statistics are of."""
+  probes = np.random.default_rng(0).normal(size=(_NUM_PROBES, size))
+  rows = np.arange(_NUM_PROBES)
+  probes[rows, rows % size] *= 20  # Of each one number, beyond what is clipped.
+
+  def is_known(x: object) -> bool:
+    return isinstance(x, learners.ObservationStatistics)
+
+  for x in filter(is_known, jax.tree.leaves(state, is_leaf=is_known)):
+    n = len(x.mean)
+    probes[:, :n] = probes[:, :n] * np.asarray(x.std) + np.asarray(x.mean)
+  return probes
+
+
 def _agreeing_policy(learner: learners.Learner, state: types.State) -> Policy:
   """Returns the policy of a state, by the activation as which it acts."""
   policy = _policy_of(state)
-  rng = np.random.default_rng(0)
-  probes = rng.normal(size=(_NUM_PROBES, policy.config["observation_size"]))
-  probes[::2] *= 100.0  # Beyond what is clipped, too.
-  n = policy.config["num_normalized"]
-  if n:
-    probes[:, :n] *= policy.parameters["observation_std"]
-    probes[:, :n] += policy.parameters["observation_mean"]
+  probes = _probes(state, policy.config["observation_size"])
   expected = np.asarray(jax.jit(learner.act_greedy)(state, probes))
   differences = []
   for name in numpy_policy.ACTIVATIONS:

@@ -113,7 +113,8 @@ def _export(
     export.export_repertoire(
       path, learner, found, info={**info, "agent": f"elites of step {step}"})
   elif path.endswith(".onnx"):
-    export.export_onnx(path, learner, state, observation_size, info=info)
+    export.export_onnx(
+      path, learner, state, observation_size, opset=config.opset, info=info)
   else:
     export.export_policy(path, learner, state, info=info)
 

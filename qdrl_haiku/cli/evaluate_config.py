@@ -53,6 +53,11 @@ class EvaluateConfig(Settings):
     None,
     "New file to which the policy is written: .npz, for NumPy, or .onnx; or a "
     "new directory, ending in /, for all elites of the repertoire.")
+  opset: int | None = setting(
+    None,
+    "ONNX's operator set of an exported .onnx; by default 18, which ONNX "
+    "Runtime reads from 1.15 on.",
+    low=1)
   render: str | None = setting(
     None,
     "Draws the first episode: png, gif, mp4 (with ffmpeg), or html (brax's "
@@ -124,6 +129,10 @@ def check_evaluate_config(config: EvaluateConfig) -> EvaluateConfig:
     raise ValueError(
       f"--render_to={config.render_to} has no effect without --render or "
       "--sweep; give one of them, or leave it out.")
+  if config.opset and not (config.export or "").endswith(".onnx"):
+    raise ValueError(
+      f"--opset={config.opset} has no effect without --export of an .onnx; "
+      "give that, or leave it out.")
   for name in ("export", "render_to"):
     path = getattr(config, name)
     if name == "export" and path and not path.endswith((".npz", ".onnx", "/")):

@@ -180,6 +180,7 @@ def test_an_elite_is_exported_and_drawn(elites, logdir, here, capsys):
   ("--cell=3 --render=html", "--render=html: .* take png or gif"),
   ("--cell=3 --render=mp4", "--render=mp4: .*install it .*or take"),
   ("--render=png --render_to=a.gif", "doesn't end in .png"),
+  ("--cell=3 --export=a.npz --opset=18", "--opset=18 has no effect without"),
   ("--cell=3 --export=file/a.npz", "file/a[.].* can't be written .File ex"),
 ])
 def test_unknown_is_refused(flags, message, logdir, here, capsys, monkeypatch):
