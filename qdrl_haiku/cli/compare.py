@@ -166,6 +166,9 @@ def _check(
       raise ValueError(
         f"task {run.task}, method {run.method}: "
         f"{done.message.removeprefix('error: ')}")
+    for text in done.warnings:
+      where = f"warning: task {run.task}, method {run.method}"
+      print(f"{where}: {text}", file=sys.stderr)
 
 
 def _write(
@@ -194,7 +197,8 @@ def _write(
       temporary.write_text(text)
   if with_picture:  # It takes longer than all else.
     figure = rendering.render_comparison_picture(curves, table, config)
-    with files.file_written_whole(output / "comparison.png") as temporary:
+    path = output / f"comparison.{config.picture}"
+    with files.file_written_whole(path) as temporary:
       figure.savefig(temporary, dpi=120)
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -10,12 +11,16 @@ from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import NamedTuple
 
+# As absl writes a warning: its day, time, thread and place, then its text.
+_WARNING = re.compile(r"W\d{4} [^]]*\] (.*)")
+
 
 class Done(NamedTuple):
-  """Holds the exit code of a launcher, and the last line of its errors."""
+  """Holds a launcher's exit code, its last line of errors, its warnings."""
 
   code: int
   message: str
+  warnings: tuple[str, ...] = ()
 
 
 class Processes:
@@ -29,7 +34,7 @@ class Processes:
     """Runs a launcher until it ends; appends its output to a file."""
     if self.is_interrupted:
       return Done(1, "interrupted")
-    message = ""
+    message, warnings = "", []
     with (
       log.open("a") as file,
       subprocess.Popen(
@@ -46,8 +51,9 @@ class Processes:
         file.write(line)
         file.flush()
         message = line.strip() or message
+        warnings += _WARNING.findall(line)
     self._process = None
-    return Done(process.returncode, message)
+    return Done(process.returncode, message, tuple(warnings))
 
   def stop(self, number: int, frame: FrameType | None) -> None:
     """Hands a signal on, as a handler of signals."""

@@ -47,6 +47,9 @@ class CompareConfig(Settings):
   seed: int = setting(0, "The first seed.", low=0, high=2**32 - 1)
   output: str | None = setting(
     None, "Directory of the runs, the tables and the picture.")
+  picture: str = setting(
+    "png", "Format of the picture: png, pdf or svg.",
+    choices=("png", "pdf", "svg"))
   baseline: str = setting(
     "",
     "The method that others are compared with; by default pbt, or the first.")

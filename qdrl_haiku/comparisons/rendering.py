@@ -28,7 +28,8 @@ def render_comparison_markdown(
     "agents of a run, collection and evaluation together; of seeds side by "
     "side each has its share. Steps and minutes are medians. Where an agent, "
     "or all of a population, had diverged, the lowest value of the task "
-    "counts.\n"]
+    "counts. Where seeds are too few or too equal for resamples to differ, "
+    "there is no interval.\n"]
   for task in dict.fromkeys(row["task"] for row in table):
     is_all = task == ALL_TASKS
     columns = () if is_all else config.columns
@@ -102,7 +103,9 @@ def _interval(row: Row, name: str, form: str = ".4g") -> str:
   """Returns a number and its interval as text."""
   if not np.isfinite(row[name]):
     return "-"
-  ends = f"{row[f'{name}_low']:{form}} to {row[f'{name}_high']:{form}}"
+  low, high = row[f"{name}_low"], row[f"{name}_high"]
+  has_width = not np.isclose(low, high, rtol=1e-9, atol=0)
+  ends = f"{low:{form}} to {high:{form}}" if has_width else "no interval"
   return f"{row[name]:{form}} ({ends})"
 
 

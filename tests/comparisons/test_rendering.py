@@ -38,3 +38,18 @@ def test_curves_bars_and_legend_show_one_style_and_axes_what_they_count():
   assert maze.get_xlabel() == "environment steps per agent"
   assert maze.get_ylabel() == final.get_xlabel()
   assert final.get_xlabel() == "best return in the population"
+
+
+def test_an_interval_of_no_width_is_none():
+  """Three seeds that are all ahead say nothing of a fourth."""
+  config = plan.CompareConfig(metric="pbt/best_return", baseline="pbt")
+  steps = np.arange(3.0)
+  curves = [
+    scores.Curve("maze", method, seed, steps, steps * 0 + value, 1000, steps)
+    for method, values in (("pbt", [1, 1, 1]), ("pb2", [2, 2, 5]))
+    for seed, value in enumerate(values)]
+  table = scores.score_table(scores.score_curves(curves, config), config)
+  text = rendering.render_comparison_markdown(table, config)
+  assert "| pbt | 3 | 1 (no interval) | 1 (no interval) |  |" in text
+  assert "| pb2 | 3 | 3 (2 to 5) | 3 (2 to 5) | 1.00 (no interval) |" in text
+  assert "there is no interval" in text

@@ -29,6 +29,8 @@ def started(monkeypatch):
     given = dict(flag[2:].partition("=")[::2] for flag in flags)
     if "dry_run" in given and given.get("controller") == "none":
       return subprocesses.Done(2, "error: --controller=none is unknown.")
+    if "dry_run" in given and given.get("controller") == "short":
+      return subprocesses.Done(0, "", ("nothing will be learned.",))
     if "dry_run" not in given and "resume" not in given:
       if given.get("controller") == "broken":
         return subprocesses.Done(1, "error: the disk is full")
@@ -58,7 +60,8 @@ def _trained(commands):
 
 
 def test_runs_are_trained_and_compared(capsys, tmp_path, started):
-  outcome = _compare(capsys, tmp_path, "--at_steps=100", "--at_minutes=0.5,1")
+  outcome = _compare(
+    capsys, tmp_path, "--at_steps=100", "--at_minutes=0.5,1", "--picture=svg")
   assert outcome.code == 0, outcome.err
   out = tmp_path / "out"
   # One of each command is checked before anything is trained.
@@ -77,7 +80,15 @@ def test_runs_are_trained_and_compared(capsys, tmp_path, started):
   text = (out / "table.md").read_text()
   assert "| at 100 | after 0.5 minutes | after 1 minutes |" in text
   assert "| pb2 | 2 |" in text
-  assert (out / "comparison.png").exists()
+  assert "<svg" in (out / "comparison.svg").read_text()
+
+
+def test_what_a_run_would_warn_of_is_said_before(capsys, tmp_path, started):
+  outcome = _compare(capsys, tmp_path, "--method=x: --controller=short")
+  assert outcome.code == 0
+  line = "warning: task maze, method x: nothing will be learned.\n"
+  assert outcome.err == line
+  assert (tmp_path / "out" / "comparison.png").exists()
 
 
 def test_what_is_done_is_not_done_again(capsys, tmp_path, started):
@@ -170,15 +181,18 @@ def test_a_signal_reaches_the_launcher_that_runs(tmp_path, monkeypatch):
   (tmp_path / "train.py").write_text(
     "import os, signal, sys, time\nprint('out', flush=True)\n"
     "def stop(*_):\n"
-    "  print('warning\\nerror: no', file=sys.stderr)\n  sys.exit(75)\n"
+    "  print('W1128 1:2 x.py:3] warning\\nerror: no', file=sys.stderr)\n"
+    "  sys.exit(75)\n"
     "signal.signal(signal.SIGTERM, stop)\n"
     "os.kill(os.getppid(), signal.SIGTERM)\ntime.sleep(60)\n")
   monkeypatch.setattr(sys, "argv", [str(tmp_path / "compare.py")])
   with subprocesses.forward_subprocess_signals() as process:
     done = process.run("train", [], tmp_path / "log")
     # The last words are the message.
-    assert (done, process.is_interrupted) == ((75, "error: no"), True)
-    assert {"out", "warning"} < {*(tmp_path / "log").read_text().split("\n")}
+    assert done == (75, "error: no", ("warning",))
+    assert process.is_interrupted
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert {"out", "W1128 1:2 x.py:3] warning"} < {*lines}
     # Nothing is started after that.
     assert process.run("train", [], tmp_path / "log").code == 1
   assert signal.getsignal(signal.SIGTERM) != process.stop
