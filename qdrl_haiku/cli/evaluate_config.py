@@ -12,7 +12,7 @@ DEFAULT_EPISODES = 16
 """Episodes of an agent without skills."""
 # Each of these settings chooses one agent.
 _AGENTS = ("best", "cell", "descriptor", "member")
-_FORMATS = ("gif", "html", "mp4", "png")
+_FORMATS = ("gif", "html", "mp4", "pdf", "png", "svg")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,8 +60,8 @@ class EvaluateConfig(Settings):
     low=1)
   render: str | None = setting(
     None,
-    "Draws the first episode: png, gif, mp4 (with ffmpeg), or html (brax's "
-    "viewer, of its robots).",
+    "Draws the first episode: png, pdf, svg, gif, mp4 (with ffmpeg), or html "
+    "(brax's viewer, of its robots).",
     choices=_FORMATS)
   render_to: str | None = setting(
     None, "New file to draw to; by default one in the current directory.")

@@ -89,8 +89,8 @@ def render_film(
 ) -> None:
   """Writes an episode of `first_film_episode`, whole or not at all.
 
-  The formats are gif and mp4, films in real time, html, a page, and png, a
-  picture; see `check_film_format`.
+  The formats are gif and mp4, films in real time, html, a page, and png, pdf
+  and svg, pictures; see `check_film_format`.
 
   Raises:
     OSError: if it can't be written.
@@ -102,10 +102,10 @@ def render_film(
       if file_format == "html":
         assert isinstance(scene, environments.RobotScene)
         temporary.write_text(_page(scene, episode))
-      elif file_format == "png":
-        _picture(scene, episode, title).savefig(temporary)
-      else:
+      elif file_format in _WRITERS:
         _film(temporary, scene, episode, title)
+      else:
+        _picture(scene, episode, title).savefig(temporary)
   except subprocess.CalledProcessError as error:
     raise OSError(errno.EIO, "ffmpeg failed", str(path)) from error
 
@@ -187,8 +187,7 @@ def _film(
   figure = Figure(figsize=size, dpi=dpi, layout="constrained")
   figure.suptitle(title, fontsize="medium", wrap=True)
   axes = figure.subplots()
-  writers = {".gif": _GIFWriter, ".mp4": animation.FFMpegWriter}
-  writer = writers[path.suffix](fps=1 / (stride * seconds))
+  writer = _WRITERS[path.suffix[1:]](fps=1 / (stride * seconds))
   with writer.saving(figure, str(path), dpi):
     for t in moments.tolist():
       axes.clear()
@@ -211,6 +210,9 @@ class _GIFWriter(animation.PillowWriter):
     palette = frames[-1].quantize(_COLORS, method=2)
     self._frames = [x.quantize(palette=palette, dither=0) for x in frames]
     super().finish()
+
+
+_WRITERS = {"gif": _GIFWriter, "mp4": animation.FFMpegWriter}
 
 
 def _drawer(

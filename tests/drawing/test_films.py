@@ -92,6 +92,13 @@ def test_a_film_of_a_walk_shows_it_step_by_step(monkeypatch, tmp_path):
   assert np.all(np.diff(lengths) > 50)
 
 
+def test_a_picture_of_a_walk_may_be_of_vectors(tmp_path):
+  text = _render(tmp_path / "a.svg", _MAZE, _WALK).read_text()
+  assert f"stroke: #{bytes(_BLUE).hex()}" in text
+  path = tmp_path / "new" / "a.pdf"
+  assert _render(path, _MAZE, _WALK).read_bytes().startswith(b"%PDF-")
+
+
 def test_without_opengl_a_robot_is_a_stick_figure(
   robot, no_opengl, tmp_path, caplog
 ):
