@@ -14,9 +14,10 @@ import sys
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
-from qdrl_haiku import training
+from qdrl_haiku import environments, training
 from qdrl_haiku.cli import devices
 from qdrl_haiku.cli import training as training_programs
 from qdrl_haiku.drawing import heatmaps
@@ -66,10 +67,10 @@ def _python(document: str, first_line: str) -> str:
 
 
 def test_the_documents_have_the_snippets_that_are_run_here():
-  assert len([x for x in _commands() if _is_run(x)]) == 53
+  assert len([x for x in _commands() if _is_run(x)]) == 51
   assert all(any(part in x for x in _commands()) for part in _NOT_RUN)
   assert len(_snippets("README.md", "python")) == 3
-  assert len(_snippets(_RECIPES, "python")) == 9
+  assert len(_snippets(_RECIPES, "python")) == 10
   assert len(_snippets("BUILD.md", "python")) == 3
   assert not _snippets("launchers/RESULTS.md", "python")
   # Recipes of the README are among all.
@@ -180,6 +181,25 @@ def test_controller_by_hand_anneals():
     [0.9 * rate] * 3
   )
   assert decision.parents.tolist() == [0, 1, 2]
+
+
+def test_an_environment_of_gymnasium_is_wrapped(tmp_path, monkeypatch):
+  gymnasium = pytest.importorskip("gymnasium")
+  (tmp_path / "my_poles.py").write_text(_python(_RECIPES, "def pole"))
+  monkeypatch.chdir(tmp_path)
+  env = environments.create("gymnasium:my_poles:Pole-v0")
+  assert (env.observation_size, env.action_size) == (12, 1)
+  state = env.reset(jax.random.split(jax.random.key(0), 2))
+  plain = [gymnasium.make("CartPole-v1") for _ in range(2)]
+  seen = [
+    [x.reset(seed=int(seed))[0]] * 3
+    for x, seed in zip(plain, state.info["seed"], strict=True)]
+  for _ in range(4):  # The one goes to the left, the other to the right.
+    state = env.step(state, jnp.array([[-0.1], [0.1]]))
+    for action, x in enumerate(plain):
+      seen[action].append(x.step(action)[0])
+  expected = [np.concatenate(x[-3:]) for x in seen]
+  np.testing.assert_array_equal(state.obs, expected)
 
 
 @pytest.fixture(scope="module")

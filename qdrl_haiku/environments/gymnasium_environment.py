@@ -38,7 +38,8 @@ class GymnasiumEnvironment:
   """Instances of one environment of Gymnasium, with episodes and resets.
 
   Attributes are those of a `BatchedEnvironment`, of flattened observations and
-  actions, and `on_host`, which says that states can't be copied.
+  actions; `on_host`, which says that states can't be copied; and `note`, of
+  what is lost by flattening, or None.
   """
 
   on_host = True
@@ -72,6 +73,7 @@ class GymnasiumEnvironment:
     for name in _WRAPPERS:
       _check_space(env_id, name, getattr(env, name))
     self._action_space = env.action_space
+    self.note = _note_of_images(env_id, env.observation_space)
     if episode_length is None:
       registered = env.spec and env.spec.max_episode_steps
       episode_length = registered or _DEFAULT_EPISODE_LENGTH
@@ -285,13 +287,27 @@ def _make(env_id: str, kwargs: dict[str, Any]) -> Any:
       f"env_name='gymnasium:{env_id}' can't be made: {reason}") from error
 
 
+def _note_of_images(env_id: str, space: Any) -> str | None:
+  """Returns what is to be said of images, which networks see as numbers."""
+  if len(space.shape) < 3 and (len(space.shape) < 2 or space.dtype != np.uint8):
+    return None
+  return (
+    f"the images {space.shape} of 'gymnasium:{env_id}' are flattened for an "
+    "MLP, and one alone hides velocities; wrap it in gymnasium.wrappers' "
+    "FrameStackObservation, then FlattenObservation.")
+
+
 def _check_space(env_id: str, name: str, space: Any) -> None:
   """Refuses a space that can't be learned with."""
   from gymnasium import spaces
 
   problem = ""
   if not isinstance(space, spaces.Box):
-    problem = f"is {space}; only a Box can be learned with"
+    such = ""
+    if isinstance(space, spaces.Discrete) and name == "action_space":
+      last = space.start + space.n - 1
+      such = f" such as Box({space.start}, {last}, (1,), int)"
+    problem = f"is {space}; only a Box{such} can be learned with"
   elif 0 in space.shape:
     problem = f"has shape {space.shape}, which is empty"
   elif name == "action_space":

@@ -140,9 +140,9 @@ def _check_activation(config: Config) -> None:
 
 
 def _one_instance(setup: training.Setup) -> object:
-  """Returns the environment of one instance, without skills, or None."""
+  """Returns the environment without skills, of one instance if there's one."""
   env = getattr(setup.env, "env", setup.env)
-  return getattr(env, "unwrapped", None)
+  return getattr(env, "unwrapped", env)
 
 
 def _in_effect(setup: training.Setup) -> dict[str, object]:

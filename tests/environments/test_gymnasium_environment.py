@@ -1,11 +1,13 @@
 """Tests of environments of Gymnasium, compared with Gymnasium's own loop."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from qdrl_haiku import environments, skills
+from qdrl_haiku import environments, experiment, runs, skills
 from qdrl_haiku.environments import gymnasium_environment
 from tests.training import common
 
@@ -273,7 +275,8 @@ _SHORT = np.float32([-1, -1]), np.float32([1, _INF])
 
 @pytest.mark.parametrize(("env_id", "kwargs", "message"), [
   ("CartPole-v1", {},
-   r"action_space of 'gymnasium:CartPole-v1' is Discrete\(.*; only a Box .*"
+   r"action_space of 'gymnasium:CartPole-v1' is Discrete\(2\); only a Box such "
+   r"as Box\(0, 1, \(1,\), int\) can be learned with. .*"
    r"gymnasium.register\('Mine-v0', .*wrappers.TransformAction, then give"),
   ("Pendulom-v1", {}, "env_name='gymnasium:Pendulom-v1' can't be .*Pendulum"),
   ("Spaces-v0", {"observation": gymnasium.spaces.Discrete(2)},
@@ -284,6 +287,32 @@ def test_nonsense_is_refused_in_one_line(env_id, kwargs, message):
   with pytest.raises(ValueError, match=message) as error:
     environments.create(f"gymnasium:{env_id}", **kwargs)
   assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(("shape", "dtype", "is_image"), [
+  ((96, 96, 3), np.uint8, True), ((84, 84), np.uint8, True),
+  ((3, 16, 16), np.float32, True), ((4, 6), np.float32, False),
+  ((27_648,), np.uint8, False)])
+def test_images_that_are_flattened_are_noted(shape, dtype, is_image):
+  space = _Box(0, 255, shape, dtype)
+  env = environments.create("gymnasium:Spaces-v0", observation=space)
+  assert env.observation_size == np.prod(shape)
+  if is_image:
+    assert f"images {shape} of 'gymnasium:Spaces-v0' are flatten" in env.note
+    assert "FrameStackObservation, then FlattenObservation" in env.note
+  else:
+    assert env.note is None
+
+
+def test_a_note_is_printed_where_a_run_begins(monkeypatch, capsys):
+  monkeypatch.setattr(runs, "run", lambda *_: ({}, None))
+  pixels = functools.partial(_Spaces, observation=_Box(0, 1, (8, 8, 3)))
+  gymnasium.register("Pixels-v0", pixels)
+  name = "gymnasium:Pixels-v0"
+  config = environments.EnvironmentConfig(env_name=name)
+  experiment.train(experiment.Config(environment=config))
+  note = environments.create(name).note
+  assert capsys.readouterr().out.startswith(f"{note}\nwriting to ")
 
 
 def test_settings_reach_the_constructor_and_its_mistakes_the_user():
