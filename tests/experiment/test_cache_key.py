@@ -1,6 +1,7 @@
 """What is found by name, and what is traced at each start."""
 
 import os
+import random
 import types
 
 import jax
@@ -128,7 +129,8 @@ def test_jaxs_own_cache_notes_checksums(cache, monkeypatch):
   monkeypatch.setattr(of_jax, "zstandard", types.SimpleNamespace())
   devices.prepare_jax_devices(
     devices.ProcessConfig(compilation_cache_dir=str(cache)))
-  written = bytearray(of_jax.compress_executable(os.urandom(1000)))
+  written = bytearray(of_jax.compress_executable(
+    random.Random(0).randbytes(1000)))
   written[500] ^= 1
   with pytest.raises(Exception, match="incorrect data check"):
     of_jax.decompress_executable(bytes(written))

@@ -67,15 +67,19 @@ def test_random_search_keeps_hyperparameters_in_variations():
 @pytest.mark.parametrize("emitter", ["pbt", "ga"])
 def test_agents_of_a_repertoire_may_have_a_users_policy(emitter):
   policy = "tests.learners.test_own_networks:attention"
-  _setup(
+  setup = _setup(
     emitter=emitter, learner="sac", hidden_layer_sizes=(8,),
     policy_network=policy)
+  state = jax.eval_shape(setup.learner.init, jax.random.key(0))
+  names = jax.eval_shape(setup.learner.genotype, state).policy_params
+  assert any("multi_head_attention" in name for name in names)
 
 
 def test_policies_of_two_critics_are_injected_as_there_are():
   setup = _setup(
     emitter="pga:8,dcrl:8", injection_share=0.5, gradient_share=0.5)
-  emitters.make_training_emitter(setup)
+  # Of PGA's four one is, and variations take the place of the others.
+  assert emitters.make_training_emitter(setup).batch_size == 16
 
 
 @pytest.mark.parametrize("emitter", ["pga", "dcrl"])

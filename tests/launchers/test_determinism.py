@@ -73,7 +73,9 @@ def test_a_run_cut_short_anywhere_ends_as_the_uninterrupted_one(
 ):
   """Also where the disk is full, which leaves the last checkpoint usable."""
   expected, operations = straight(name, folder)
-  logdir, generator = tmp_path / name, random.Random()
+  seed = random.randrange(2**32)
+  print(f"points are drawn with the seed {seed}")  # Where the test fails.
+  logdir, generator = tmp_path / name, random.Random(seed)
   for what in whats:
     count = generator.randint(operations // 8, operations // 4)
     # Arrays are written by other threads than Python's, a little later.

@@ -209,9 +209,10 @@ def test_an_update_from_numpys_arrays_can_be_part_of_a_program(name):
   learner = common.learner(name)
   state, hyperparams, batches, key = _arguments(learner)
   batches = jax.device_get(batches)
-  jax.eval_shape(
+  found, _ = jax.eval_shape(
     # Not the jitted one, whose arguments would be jax's arrays.
     lambda x: learner.update.__wrapped__(x, hyperparams, batches, key), state)
+  assert found == jax.eval_shape(lambda: state)
 
 
 @pytest.mark.filterwarnings("error::DeprecationWarning")
@@ -219,8 +220,9 @@ def test_extras_of_a_rollout_may_be_trees():
   learner = common.learner("ppo")
   state, hyperparams, rollout, key = _arguments(learner)
   extras = rollout.extras | {"of_mine": {"x": rollout.reward}}
-  jax.eval_shape(
+  found, _ = jax.eval_shape(
     learner.update, state, hyperparams, rollout._replace(extras=extras), key)
+  assert found == jax.eval_shape(lambda: state)
 
 
 _FLAT = {"transitions": common.transitions(64)}

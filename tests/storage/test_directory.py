@@ -93,6 +93,7 @@ def test_what_earlier_versions_did_not_note_may_be_in_effect(directory):
   directory.begin({"seed": 0, "in_effect": {"backend": None}})
   directory.go_on(
     {"seed": 0, "in_effect": {"backend": "spring", "plain": False}})
+  assert directory.settings()["in_effect"]["backend"] == "spring"
 
 
 def test_a_directory_in_which_another_trains_is_refused(directory):
