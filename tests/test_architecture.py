@@ -103,7 +103,8 @@ def test_every_part_has_its_place():
 def test_a_part_imports_what_it_may(part):
   path = _ROOT / "qdrl_haiku" / part
   files = path.rglob("*.py") if path.is_dir() else [path.with_suffix(".py")]
-  names = [name.split(".") for x in files for name in _imported(x, for_types=True)]
+  names = [
+    x.split(".") for file in files for x in _imported(file, for_types=True)]
   found = {x[1] for x in names if x[0] == "qdrl_haiku" and x[1:]}
   assert found <= _ALLOWED[part] | _EVERYWHERE | {part, "__version__"}
 

@@ -27,39 +27,61 @@ def _launch(name, *flags, cwd=None, code=0, **variables):
   return done.stdout
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("rate", ["1e-3", "1e30"])
-def test_a_second_start_traces_nothing_and_computes_the_same(rate, tmp_path):
-  """Also where all agents diverge, and begin anew."""
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+  """Where a user is, and keeps programs."""
+  return tmp_path_factory.mktemp("starts")
 
-  def start(name, *flags):
+
+@pytest.fixture(scope="module")
+def start(folder):
+  """Starts a small run as users do; returns whether it traced, and its rows."""
+
+  def start_(name, *flags, code=0):
     printed = _launch(
       "train", "--env_name=point_maze", "--learner=sac", "--num_seeds=2",
       "--hidden_layer_sizes=4", "--num_envs=2", "--batch_size=8",
       "--min_replay_size=8", "--eval_interval=20", "--num_timesteps=40",
       "--num_eval_episodes=1", "--episode_length=10", "--log_to=",
-      f"--critic_learning_rate={rate}", f"--logdir={name}",
-      f"--compilation_cache_dir={tmp_path / 'cache'}", *flags,
-      cwd=tmp_path, JAX_NUM_CPU_DEVICES="2",
-      code=runs.DIVERGED if rate == "1e30" else 0)
-    assert ("diverged" in printed) == (rate == "1e30")
-    return _TRACED in printed, common.rows(tmp_path / name)
+      f"--logdir={name}", f"--compilation_cache_dir={folder / 'cache'}", *flags,
+      cwd=folder, JAX_NUM_CPU_DEVICES="2", code=code)
+    return _TRACED in printed, common.rows(folder / name)
 
-  is_traced, rows = start("first")
-  assert is_traced
+  return start_
+
+
+@pytest.fixture(scope="module")
+def first(start):
+  """How the first start went."""
+  return start("first")
+
+
+def test_a_second_start_traces_nothing_and_computes_the_same(start, first):
+  is_traced, rows = first
+  assert is_traced and len(rows) == 2
   assert start("second") == (False, rows)
-  if rate == "1e30":
-    return
+
+
+@pytest.mark.slow
+def test_another_setting_and_damage_are_traced_and_another_seed_is_not(
+  start, first, folder
+):
   is_traced, others = start("seed", "--seed=3")
-  assert not is_traced and others != rows
-  # Another setting makes other programs.
+  assert not is_traced and others != first[1]
   assert start("other", "--num_envs=4")[0]
-  # What is damaged is compiled again.
-  for path in (tmp_path / "cache" / "kept").iterdir():
+  for path in (folder / "cache" / "kept").iterdir():
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
-  assert start("third") == (True, rows)
+  assert start("third") == first
+
+
+@pytest.mark.slow
+def test_a_second_start_of_agents_that_diverge_traces_nothing(start, tmp_path):
+  flags = "--critic_learning_rate=1e30", f"--compilation_cache_dir={tmp_path}"
+  is_traced, rows = start("ill", *flags, code=runs.DIVERGED)
+  assert is_traced
+  assert start("again", *flags, code=runs.DIVERGED) == (False, rows)
 
 
 @pytest.mark.slow
