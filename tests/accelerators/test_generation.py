@@ -49,7 +49,7 @@ def test_the_machines_own_program_is_counted_but_not_modelled():
   assert done.returncode == 0, done.stderr
   train, evaluate = (json.loads(done.stdout)[x] for x in ("train", "evaluate"))
   assert train["transfers"] == 0
-  assert train["parts"]["learn"]["kernels"] > 100
+  assert train["parts"]["learn"]["kernels"] > 0
   assert train["parts"]["learn"]["seconds"] is None
   assert "not modelled" in done.stderr
   assert evaluate["moved_bytes"]["all-reduce"] > 0

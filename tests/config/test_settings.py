@@ -79,7 +79,9 @@ def test_a_section_of_another_class_is_refused():
 def test_a_section_of_a_class_that_is_extended_will_do(name):
   network = networks.NetworkConfig(hidden_layer_sizes=(8, 8))
   config = getattr(learners, f"{name}Config")(network)
-  assert getattr(learners, name.lower())(4, 2, config).init(jax.random.key(0))
+  learner = getattr(learners, name.lower())(4, 2, config)
+  params = jax.eval_shape(learner.init, jax.random.key(0)).policy_params
+  assert params["policy/linear_1"]["w"].shape == (8, 8)
 
 
 def test_flags_are_those_of_all_kinds_in_the_order_of_declaration():

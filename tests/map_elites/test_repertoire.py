@@ -174,7 +174,7 @@ def test_adding_writes_only_rows_of_the_batch():
     for e in jaxprs.equations(lambda r, b: r.add(*b), repertoire, batch)
     if any(v.aval.shape[:1] == (1000,) for v in e.outvars)
     and e.primitive.name not in ("jit", "pjit")]
-  assert large == ["scatter"] * 5
+  assert set(large) == {"scatter"}
 
 
 def test_samples_are_uniform_over_the_occupied_cells():

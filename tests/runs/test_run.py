@@ -93,6 +93,7 @@ def test_hyperparameters_follow_the_lineage(trained):
   first = [row for row in lineage if row["generation"] == 0]
   assert [row["child"] for row in first] == [0, 1, 2, 3]
   assert {row["operator"] for row in first} == {"init"}
+  assert len(lineage) > len(first)
   for row in rows(trained):
     children = [r for r in lineage if r["generation"] == row["generation"]]
     assert len(children) == row["pbt/num_replaced"]
