@@ -247,6 +247,16 @@ class Choice:
 Range = Interval | Fixed | Choice
 """A leaf of a search space."""
 
+
+def bounds(drawn: Range) -> tuple[float, float]:
+  """Returns the least and the largest value of a range."""
+  ends = [
+    float(x)
+    for name in ("low", "high", "value", "values")
+    for x in np.atleast_1d(getattr(drawn, name, ()))]
+  return min(ends), max(ends)
+
+
 _KINDS = {
   "choice": Choice, "fixed": Fixed, "log_uniform": LogUniform,
   "one_minus_log_uniform": OneMinusLogUniform,

@@ -5,6 +5,7 @@ import pathlib
 
 import jax
 import jax.numpy as jnp
+import mujoco
 import numpy as np
 import pytest
 
@@ -12,6 +13,21 @@ from qdrl_haiku import environments
 from qdrl_haiku.environments import randomization, robots
 
 _ARM = pathlib.Path(__file__).parent / "robots" / "arm.xml"
+
+
+# Two feet that touch a floor, one of which is smooth, and each other by a pair.
+_FEET = """<mujoco><worldbody><geom name="floor" type="plane" size="5 5 1"/>
+<body pos="0 0 1"><joint name="left" type="slide" axis="0 0 1"/>
+  <geom name="left" size=".1" friction=".5"/></body>
+<body pos="1 0 1"><joint type="slide" axis="0 0 1"/>
+  <geom name="right" size=".1" friction="2"/></body>
+<body pos="2 0 1"><joint type="slide" axis="0 0 1"/>
+  <geom name="skate" size=".1" condim="1" contype="2" conaffinity="2"/></body>
+<body name="stone" mocap="true"><geom name="stone" size=".1" contype="0"
+  conaffinity="0"/></body>
+</worldbody><contact><pair geom1="left" geom2="right" friction="1 1 .1 .1 .1"/>
+</contact><actuator><motor name="motor" joint="left"/><muscle name="muscle"
+  joint="left" lengthrange="0 1" force="30"/></actuator></mujoco>"""
 
 
 class _Counter:
@@ -87,13 +103,19 @@ def test_what_was_drawn_stays_for_an_episode_and_is_drawn_anew_for_the_next():
   np.testing.assert_array_equal(_values(again)["action_noise"], drawn[0][2:])
 
 
+def _changed(robot, values):
+  """Returns a robot with its physics multiplied."""
+  factors = randomization.randomized(
+    robot, [f"{name}:uniform:0.1:20" for name in values])._factors
+  return factors.change(robot, values, factors.derive(values))
+
+
 @functools.cache
 def _next(path, name=None):
   """Returns the arm's joints after a step, perhaps with a factor of 2."""
   robot = robots.from_mjcf(str(path), "run", backend="generalized")
   if name is not None:
-    changed = randomization.randomized(robot, [f"{name}:fixed:2"])
-    robot = changed._with_values({name: jnp.array(2.0)})
+    robot = _changed(robot, {name: jnp.array(2.0)})
 
   @jax.jit
   def step(control):
@@ -128,6 +150,63 @@ def test_a_factor_is_as_a_file_that_has_it(tmp_path, name, old, new):
   found = _next(_ARM, name)
   np.testing.assert_allclose(found, _next(other), rtol=1e-4)
   assert np.abs(found - _next(_ARM)).max() > 1e-3
+
+
+@pytest.fixture(scope="module")
+def feet(tmp_path_factory):
+  """The robot of feet."""
+  path = tmp_path_factory.mktemp("feet") / "feet.xml"
+  path.write_text(_FEET)
+  return robots.from_mjcf(str(path), "run", backend="mjx")
+
+
+@pytest.mark.parametrize(("name", "geoms", "pair"), [
+  ("friction", [2, 2, 2, 2, 2], 2), ("friction/left", [1, 2, 1, 1, 1], 2),
+  ("friction/floor", [2, 1, 1, 1, 1], 1)])
+def test_the_friction_of_a_geom_is_that_of_its_pairs(feet, name, geoms, pair):
+  sys = _changed(feet, {name: jnp.array(2.0)}).sys
+  np.testing.assert_allclose(
+    sys.geom_friction, feet.sys.geom_friction * np.array(geoms)[:, None])
+  np.testing.assert_allclose(sys.pair_friction, feet.sys.pair_friction * pair)
+
+
+def test_a_muscles_gain_is_its_force_and_not_its_shape(feet):
+  sys = _changed(feet, {"actuator_gain": jnp.array(2.0)}).sys
+  other = mujoco.MjModel.from_xml_string(
+    _FEET.replace('force="30"', 'force="60" scale="400"').replace(
+      '<motor ', '<general gainprm="2" '))
+  np.testing.assert_allclose(sys.actuator_gainprm, other.actuator_gainprm)
+  np.testing.assert_allclose(sys.actuator_biasprm, other.actuator_biasprm)
+
+
+@pytest.mark.parametrize(("specification", "words"), [
+  ("friction:uniform:0.5:1.5", ""),
+  ("friction/left:uniform:0.5:1.5", "nothing below 2 on floor: MuJoCo takes"),
+  ("friction/right:uniform:0.6:1.5", ""),
+  ("friction/right:uniform:0.4:1.5", "nothing below 0.5 on floor"),
+  ("friction/floor:uniform:0.4:1", "below 2 on right, 0.5 on"),
+  ("friction/floor:uniform:0.6:1 friction/left:uniform:0.5:2",
+    "below 2 on right, 1 on left")])
+def test_a_friction_that_another_hides_is_said(feet, specification, words):
+  env = randomization.randomized(feet, specification.split())
+  assert ("nothing below" in env.note) == bool(words)
+  assert words in env.note
+  assert env.note.startswith(feet.note)
+
+
+@pytest.mark.parametrize(("specification", "words"), [
+  ("friction/skate:fixed:2", "no contact has that friction"),
+  ("friction/stone:fixed:2", "no contact has that friction"),
+  ("damping:fixed:2", "what it multiplies is 0 in this robot"),
+  ("mass/world:fixed:2", "what it multiplies is 0 in this robot"),
+  ("mass/stone:fixed:2", "that body can't move"),
+  ("friction/floor:uniform:0.1:0.2",
+    "no effect up to 0.5: MuJoCo takes the larger of two geoms' frictions, "
+    "here that of left; give larger factors, or 'friction', of all geoms")])
+def test_what_has_no_effect_is_refused(feet, specification, words):
+  with pytest.raises(ValueError) as error:
+    randomization.randomized(feet, specification.split())
+  assert words in str(error.value)
 
 
 @pytest.mark.parametrize(
