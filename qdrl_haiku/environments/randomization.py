@@ -43,6 +43,7 @@ class Randomized:
     if self._factors.notes:
       notes = [getattr(env, "note", None), *self._factors.notes]
       self.note = "\n".join(filter(None, notes))
+    self.privileged: tuple[int, int] | None = getattr(env, "privileged", None)
     delay = self._drawn.get("action_delay")
     self._longest = 0 if delay is None else _largest(delay)
 
@@ -87,6 +88,8 @@ class Randomized:
       drawn["observation"] = obs
       key = jax.random.fold_in(drawn["key"], 0)
       noise = jax.random.normal(key, obs.shape)
+      if self.privileged is not None:  # What critics alone see is exact.
+        noise = noise.at[slice(*self.privileged)].set(0.0)
       obs = obs + drawn["values"]["observation_noise"] * noise
     return state.replace(obs=obs, info={**state.info, _KEY: drawn})
 

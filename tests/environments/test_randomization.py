@@ -46,6 +46,21 @@ class _Counter:
     return state.replace(pipeline_state=total, obs=total)
 
 
+class _WithSecret(_Counter):
+  """Shows critics alone the sum, and its opposite; all see it around those."""
+
+  observation_size = 4
+  privileged = (1, 3)
+
+  def reset(self, key):
+    return super().reset(key).replace(obs=jnp.zeros(4))
+
+  def step(self, state, action):
+    total = state.obs[1] + action[0]
+    return state.replace(
+      pipeline_state=total[None], obs=jnp.stack([total, total, -total, total]))
+
+
 def _values(state):
   return state.pipeline_state.info["randomization"]["values"]
 
@@ -73,6 +88,17 @@ def test_noise_on_observations_is_no_part_of_the_state():
     state = env.step(state, jnp.ones((2000, 1)))
   np.testing.assert_allclose(state.pipeline_state.pipeline_state, 3.0)
   assert abs(float(jnp.std(state.obs)) - 0.5) < 0.03
+
+
+def test_what_critics_alone_see_is_exact():
+  env = environments.create(
+    _WithSecret(), episode_length=5, randomize=["observation_noise:fixed:0.5"])
+  assert env.privileged == (1, 3)
+  state = env.reset(jax.random.split(jax.random.key(0), 50))
+  for steps in range(3):
+    np.testing.assert_array_equal(state.obs[:, 1:3], [[steps, -steps]] * 50)
+    assert (state.obs[:, [0, 3]] != steps).all()
+    state = env.step(state, jnp.ones((50, 1)))
 
 
 def test_noise_on_actions_differs_by_step_and_stays_within_their_range():
