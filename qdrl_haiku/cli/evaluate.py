@@ -74,6 +74,8 @@ def _main(given: Given) -> None:
     facts["goal_distance"] = distance
     which += f", towards {config.text('goal')}"
   if swept is not None:
+    if note := getattr(environments.one_instance(eval_env), "note", None):
+      print(note)
     returns = sweep.sweep_agent(
       eval_env, learner, state, key, *swept, num_episodes)
     _report_sweep(config, which, *swept, returns)
@@ -86,6 +88,8 @@ def _main(given: Given) -> None:
   if config.export:
     with config.blamed("export"):
       info: dict[str, object] = {"env_name": env_name, "agent": which}
+      if (seconds := environments.step_seconds(eval_env)) is not None:
+        info["step_seconds"] = seconds
       _export(config, learner, eval_env.observation_size, state, info)
   if config.render:
     episode = films.first_film_episode(eval_env, learner, state, key, scene)

@@ -27,8 +27,10 @@ from qdrl_haiku.environments.scenes import (
   PlaneScene,
   RobotScene,
   Scene,
+  one_instance,
   robot_position,
   scene,
+  step_seconds,
 )
 from qdrl_haiku.environments.skill_environment import (
   ChosenSkills,

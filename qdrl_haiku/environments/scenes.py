@@ -47,7 +47,7 @@ def scene(env: BatchedEnvironment) -> Scene:
   any other environment, with skills or without, the plane of the first two axes
   of its state descriptor.
   """
-  single = _single(env)
+  single = one_instance(env)
   inner = single
   while hasattr(inner, "env"):
     inner = inner.env
@@ -79,7 +79,7 @@ def robot_position(env: BatchedEnvironment) -> Callable[[State], Array] | None:
 
   None for other environments, and if the root can't move along x or y.
   """
-  single = _single(env)
+  single = one_instance(env)
   if not _is_robot(single):
     return None
   # Bodies before the root can't move, such as a wall.
@@ -90,12 +90,19 @@ def robot_position(env: BatchedEnvironment) -> Callable[[State], Array] | None:
   return lambda state: _links(state)["pos"][..., root - 1, :2]
 
 
-def _single(env: BatchedEnvironment) -> Any:
-  """Returns the environment of one instance, without skills."""
+def step_seconds(env: BatchedEnvironment) -> float | None:
+  """Returns how long an action of a robot lasts; None of other environments."""
+  single = one_instance(env)
+  dt = getattr(single, "dt", None) if _is_robot(single) else None
+  return None if dt is None else float(f"{float(dt):g}")
+
+
+def one_instance(env: BatchedEnvironment) -> Any:
+  """Returns the environment without skills, of one instance if there is one."""
   batched: Any = env
   while not hasattr(batched, "unwrapped") and hasattr(batched, "env"):
     batched = batched.env
-  return getattr(batched, "unwrapped", None)
+  return getattr(batched, "unwrapped", batched)
 
 
 def _is_robot(single: Any) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from absl import logging
 
 from qdrl_haiku import config as config_lib
-from qdrl_haiku import runs, training, trees, types
+from qdrl_haiku import environments, runs, training, trees, types
 from qdrl_haiku.cpu import switch
 from qdrl_haiku.distributed import hosts
 from qdrl_haiku.experiment.cache_key import open_cache_by_key
@@ -74,7 +74,7 @@ def train(
   flags = program.settings().items()
   may_change = [name for name, flag in flags if flag.declared.may_change]
   if hosts.is_first_host() and not config.run.dry_run:
-    note = getattr(_one_instance(made.setup), "note", None)
+    note = getattr(environments.one_instance(made.setup.env), "note", None)
     for line in (note, f"writing to {config.run.logdir}"):
       if line is not None:
         print(line, flush=True)
@@ -139,16 +139,10 @@ def _check_activation(config: Config) -> None:
       f"{ours}; give that.")
 
 
-def _one_instance(setup: training.Setup) -> object:
-  """Returns the environment without skills, of one instance if there's one."""
-  env = getattr(setup.env, "env", setup.env)
-  return getattr(env, "unwrapped", env)
-
-
 def _in_effect(setup: training.Setup) -> dict[str, object]:
   """Returns the values of what settings leave open, as JSON has them."""
   hyperparams = trees.tree_leaves_by_name(setup.learner.hyperparams)
-  backend = getattr(_one_instance(setup), "backend", None)
+  backend = getattr(environments.one_instance(setup.env), "backend", None)
   return {
     "backend": backend if isinstance(backend, str) else None,
     "episode_length": setup.env.episode_length, "fitness": setup.config.fitness,

@@ -34,7 +34,7 @@ class Robot:
     sys: brax's system, as in brax's environments.
     task: what the robot is to do.
     dt: how long an action lasts, in seconds.
-    note: which physics it was given, and why.
+    note: which physics it was given, and why; a line each.
     advice: what may help where physics explodes.
   """
 
@@ -48,6 +48,10 @@ class Robot:
     self._num_substeps = max(1, round(task.step_seconds / timestep))
     self.dt = self._num_substeps * timestep
     self.note = f"physics of {model.path}: {model.backend}, {model.reason}"
+    if not math.isclose(self.dt, task.step_seconds, rel_tol=1e-6):
+      self.note += (
+        f"\nan action lasts {self.dt:g} s, {self._num_substeps} x {timestep:g} "
+        f"s, and not step_seconds={task.step_seconds:g}")
     self.advice = (
       f"{model.path} is simulated by {model.backend} with a time step of "
       f"{timestep:g} s; try <option timestep='{timestep / 2:g}'/>, or another "
@@ -56,7 +60,8 @@ class Robot:
       f"brax.{model.backend}.pipeline")
     limits = np.array(model.mj_model.actuator_ctrlrange, np.float32)
     # Without a range an actuator takes what the action is.
-    limits[~np.isfinite(limits).all(axis=1)] = (-1.0, 1.0)
+    has_range = np.isfinite(limits).all(axis=1) & (limits[:, 0] < limits[:, 1])
+    limits[~has_range] = (-1.0, 1.0)
     self._low, self._high = limits.T
     self.action_size: int = int(model.mj_model.nu)
     self.descriptor = task.descriptor
@@ -79,10 +84,15 @@ class Robot:
     q = jnp.asarray(self.sys.init_q)
     q += noise * is_joint * jax.random.uniform(q_key, q.shape, minval=-1.0)
     qd = noise * jax.random.normal(qd_key, (self.sys.qd_size(),))
+    begin: dict[str, Array] = {}
+    if mj_model.nkey:
+      qd += jnp.asarray(mj_model.key_qvel[0], jnp.float32)
+      if mj_model.na:  # Which mjx alone has.
+        begin["act"] = jnp.asarray(mj_model.key_act[0], jnp.float32)
     goal = jnp.zeros(0)
     if self.task.draw_goal is not None:
       goal = self.task.draw_goal(goal_key)
-    physics = self._pipeline.init(self.sys, q, qd)
+    physics = self._pipeline.init(self.sys, q, qd, **begin)
     state = self._state(physics, goal)
     zero = jnp.zeros(())
     return State(
@@ -98,6 +108,8 @@ class Robot:
 
     physics, _ = jax.lax.scan(
       substep, state.pipeline_state, length=self._num_substeps)
+    if self.backend == "mjx":
+      physics = _of_this_moment(self.sys, physics)
     goal = state.info["goal"]
     before = self._state(state.pipeline_state, goal)
     after = self._state(physics, goal)
@@ -117,6 +129,27 @@ class Robot:
     if self.task.describe is not None:
       info["state_descriptor"] = self.task.describe(state)
     return info
+
+
+def _of_this_moment(sys: Any, physics: Any) -> Any:
+  """Returns MJX's state with places and speeds of its `q` and `qd`.
+
+  MuJoCo's step ends with those of before, and so with sensors of them. Forces
+  and accelerations stay: of the last time step.
+  """
+  from brax import base
+  from mujoco import mjx
+
+  for compute in (
+    mjx.kinematics, mjx.com_pos, mjx.camlight, mjx.tendon, mjx.transmission,
+    mjx.sensor_pos, mjx.fwd_velocity, mjx.sensor_vel,
+  ):
+    physics = compute(sys, physics)
+  turned = base.Transform(pos=physics.xpos[1:], rot=physics.xquat[1:])
+  centre = physics.subtree_com[sys.body_rootid[1:]]
+  moved = base.Transform.create(pos=turned.pos - centre).vmap().do(
+    base.Motion(vel=physics.cvel[1:, 3:], ang=physics.cvel[1:, :3]))
+  return physics.replace(x=turned, xd=moved)
 
 
 def from_mjcf(

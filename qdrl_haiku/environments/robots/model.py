@@ -107,7 +107,8 @@ def read_robot(path: str, backend: str | None = None) -> RobotModel:
       leave out the joints' armature, damping and stiffness.
 
   Returns:
-    The robot. Its first keyframe, if there is one, is where episodes begin.
+    The robot. Its first keyframe, if there is one, is how episodes begin:
+    positions, velocities, actuators' states and mocap bodies.
 
   Raises:
     ValueError: if the file can't be read, has no actuator, or asks for what
@@ -173,12 +174,18 @@ def read_robot(path: str, backend: str | None = None) -> RobotModel:
     reason += (
       f"; it leaves out joints' {' and '.join(has)}, which generalized and mjx "
       "have")
+  ctrl_ranges = np.array(model.actuator_ctrlrange)
+  if model.nkey:  # Where they are in an episode is where MuJoCo has them first.
+    is_mocap = model.body_mocapid >= 0
+    model.body_pos[is_mocap] = model.key_mpos[0].reshape(-1, 3)
+    model.body_quat[is_mocap] = model.key_mquat[0].reshape(-1, 4)
   try:
     sys = mjcf.load_model(model)
   except (NotImplementedError, RuntimeError) as error:
     raise ValueError(
       f"{path}: MJX can't simulate it ({_line(error)}); leave that out of the "
       "file.") from error
+  model.actuator_ctrlrange[:] = ctrl_ranges  # brax forgets those of unlimited.
   if model.nkey:
     sys = sys.replace(init_q=np.asarray(model.key_qpos[0], np.float32))
   return RobotModel(path, sys, chosen, reason)

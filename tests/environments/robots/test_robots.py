@@ -159,10 +159,59 @@ def test_bodies_need_no_names(tmp_path, task):
   assert jax.eval_shape(robot.step, state, jnp.zeros(2)).reward.shape == ()
 
 
-def test_actions_are_scaled_to_the_actuators_ranges():
-  robot = robots.from_mjcf(_ARM, _task(), backend="generalized")
+@pytest.mark.parametrize("limited", ["", 'ctrllimited="false" '])
+def test_actions_are_scaled_to_the_actuators_ranges(tmp_path, limited):
+  path = _write(tmp_path, ('ctrlrange="', f'{limited}ctrlrange="'))
+  robot = robots.from_mjcf(path, _task(), backend="generalized")
   np.testing.assert_allclose(robot._low, [-2, -1])
   np.testing.assert_allclose(robot._high, [6, 1])
+  # Where a range doesn't limit, what leaves it isn't clipped either.
+  assert np.isfinite(robot.sys.actuator.ctrl_range[0]).all() != bool(limited)
+
+
+def test_mjx_tells_of_where_a_robot_is_after_its_last_time_step(tmp_path):
+  # What doesn't collide is compiled soon.
+  path = _write(tmp_path, (
+    "<worldbody>", "<default><geom contype='0' conaffinity='0'/></default>"
+    "<worldbody>"), (
+    "<sensor>", "<tendon><spatial name='rope'><site site='target'/><site "
+    "site='tip'/></spatial></tendon><sensor><tendonvel tendon='rope'/>"
+    "<framepos objtype='site' objname='tip'/><subtreelinvel body='base'/>"))
+  told = robots.from_mjcf(path, _task(
+    observe=lambda state: jnp.concatenate([
+      state.position("forearm"), state.position("tip"),
+      state.velocity("forearm"), state.angular_velocity("forearm"),
+      state.upright("forearm")[None]])), backend="mjx")
+  state = jax.jit(lambda key: told.step(
+    told.reset(key), jnp.array([0.3, -0.7])))(jax.random.key(0))
+  model = mujoco.MjModel.from_xml_path(path)
+  data = mujoco.MjData(model)
+  data.qpos[:] = state.pipeline_state.q
+  data.qvel[:] = state.pipeline_state.qd
+  mujoco.mj_forward(model, data)
+  velocity = np.zeros(6)
+  body = model.body("forearm").id
+  mujoco.mj_objectVelocity(
+    model, data, mujoco.mjtObj.mjOBJ_XBODY, body, velocity, 0)
+  np.testing.assert_allclose(state.obs, np.concatenate([
+    data.xpos[body], data.site("tip").xpos, velocity[3:], velocity[:3],
+    data.xmat[body, 8:]]), atol=1e-5)
+  np.testing.assert_allclose(
+    state.pipeline_state.sensordata, data.sensordata, atol=1e-5)
+
+
+@pytest.mark.parametrize(("seconds", "exact", "lasts"), [
+  (0.05, 0.05, ""), (0.02, 0.02, ""),
+  (0.034, 0.03, "0.03 s, 3 x 0.01 s, and not step_seconds=0.034"),
+  (0.001, 0.01, "0.01 s, 1 x 0.01 s, and not step_seconds=0.001")])
+def test_a_rounded_number_of_time_steps_is_said(seconds, exact, lasts):
+  robot = robots.from_mjcf(
+    _ARM, _task(step_seconds=seconds), backend="generalized")
+  assert ("an action lasts" in robot.note) == bool(lasts)
+  assert lasts in robot.note
+  # What an export says.
+  env = types.SimpleNamespace(unwrapped=robot)
+  assert environments.step_seconds(env) == exact
 
 
 _URDF = """<robot name="arm"><link name="base"/><link name="upper">
@@ -191,11 +240,19 @@ def test_each_joint_of_a_urdf_has_a_motor_of_its_effort(tmp_path):
 def test_an_episode_begins_in_the_first_keyframe(tmp_path):
   path = _write(
     tmp_path,
-    ("<sensor>", '<keyframe><key qpos="0.5 0.25"/></keyframe><sensor>'))
-  robot = robots.from_mjcf(
-    path, _task(initial_noise=0.0), backend="generalized")
+    ("<sensor>", '<keyframe><key qpos="0.5 0.25" qvel="3 -2" act="0.7" '
+      'mpos="7 8 9" mquat="0 1 0 0"/></keyframe><sensor>'),
+    ("</worldbody>", '<body name="hand" mocap="true"><geom size="0.1" '
+      'contype="0" conaffinity="0"/></body></worldbody>'),
+    ('<motor name="elbow" joint="elbow" gear="5"/>',
+      '<intvelocity joint="elbow" actrange="-1 1"/>'))
+  robot = robots.from_mjcf(path, _task(initial_noise=0.0))
   state = jax.jit(robot.reset)(jax.random.key(0))
-  np.testing.assert_allclose(state.obs, [0.5, 0.25, 0, 0], atol=1e-6)
+  np.testing.assert_allclose(state.obs, [0.5, 0.25, 3, -2], atol=1e-6)
+  physics = state.pipeline_state
+  np.testing.assert_allclose(physics.act, [0.7])
+  np.testing.assert_allclose(physics.x.pos[-1], [7, 8, 9])
+  np.testing.assert_allclose(physics.x.rot[-1], [0, 1, 0, 0])
 
 
 def test_gravity_may_be_switched_off_in_any_physics(tmp_path):
