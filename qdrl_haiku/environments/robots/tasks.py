@@ -75,6 +75,8 @@ class RobotState:
   def sensor(self, name: str) -> Array:
     """Returns what a sensor of the file measures: [N]; in mjx alone.
 
+    Forces and accelerations are those of the last time step.
+
     Raises:
       ValueError: if there is no such sensor, or the physics is another.
     """
@@ -165,7 +167,7 @@ class Task(NamedTuple):
       on.
     initial_noise: when an episode begins, the bound of uniform noise of joints,
       in radians or metres, and the standard deviation of all velocities.
-    step_seconds: how long an action lasts, in seconds.
+    step_seconds: how long an action lasts, in seconds, as whole time steps.
   """
 
   reward: Callable[[RobotState, RobotState, Array], Array]
