@@ -5,7 +5,7 @@ import numpy as np
 
 from qdrl_haiku import actors, environments, learners, types
 from qdrl_haiku.artifacts import statistics
-from qdrl_haiku.cpu import compiler_options
+from qdrl_haiku.cpu import compiler_options, compiling
 
 # Environments that run side by side.
 _BATCH = 1024
@@ -31,13 +31,14 @@ def evaluate_agent(
   descriptor = env.descriptor
   function = None if descriptor is None else descriptor.function
   population = jax.tree.map(lambda x: x[None], state)
-  evaluate = jax.jit(
+  jitted = jax.jit(
     lambda state, key: actors.evaluate(
       env, learner, state, key, size, function),
     compiler_options=compiler_options.platform_compiler_options().often)
-  batches = [
-    jax.device_get(evaluate(population, jax.random.fold_in(key, i)[None]))
-    for i in range(num_batches)]
+  keys = [jax.random.fold_in(key, i)[None] for i in range(num_batches)]
+  evaluate = compiling.compile_or_plainly(
+    lambda: jitted.lower(population, keys[0]))
+  batches = [jax.device_get(evaluate(population, key)) for key in keys]
   return jax.tree.map(
     lambda *x: np.concatenate(x, axis=1)[:, :num_episodes], *batches)
 

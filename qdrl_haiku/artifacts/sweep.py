@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from qdrl_haiku import actors, environments, learners, types
-from qdrl_haiku.cpu import compiler_options
+from qdrl_haiku.cpu import compiler_options, compiling
 from qdrl_haiku.environments.randomization import drawn_values
 
 # Episodes that are begun for each that is run, so that each value has enough.
@@ -65,8 +65,9 @@ def sweep_agent(
   """
   size = _SPARE * len(values) * (num_episodes + 8)
   options = compiler_options.platform_compiler_options()
+  keys = jax.random.split(key, size)
   reset = jax.jit(env.reset, compiler_options=options.once)
-  begun = reset(jax.random.split(key, size))
+  begun = compiling.compile_or_plainly(lambda: reset.lower(keys))(keys)
   drawn = np.asarray(drawn_values(begun)[name])
   chosen = np.stack([
     np.argsort(drawn != np.float32(value), kind="stable")[:num_episodes]
@@ -74,8 +75,10 @@ def sweep_agent(
   env_states = jax.tree.map(lambda x: x[chosen], begun)
   states = jax.tree.map(
     lambda x: jnp.broadcast_to(x, (len(values), *jnp.shape(x))), state)
-  evaluate = jax.jit(
+  jitted = jax.jit(
     lambda states, env_states: actors.evaluate_from_states(
       env, learner, states, env_states),
     compiler_options=options.often)
+  evaluate = compiling.compile_or_plainly(
+    lambda: jitted.lower(states, env_states))
   return np.asarray(evaluate(states, env_states).returns)

@@ -20,9 +20,9 @@ def fuse_into_one_kernel(
   XLA makes a kernel of every few operations, and to start one costs a CPU about
   as much as a thousand additions. A marked call is compiled to one kernel, as
   XLA does by itself with loops that it finds small enough. The function must
-  have no product, sort or decomposition, for which XLA would call a library;
-  with a scatter it's compiled as usual. `place` is the index of a result that
-  is computed from the arguments.
+  have no product, sort or decomposition, nor a large sum with jax 0.11, for
+  which XLA would call a library; with a scatter it's compiled as usual. `place`
+  is the index of a result that is computed from the arguments.
   """
   many_kernels = jax.jit(function)
   kernel = jax.jit(

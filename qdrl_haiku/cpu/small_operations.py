@@ -123,6 +123,8 @@ def _scatter(
   # Not -1: there are no indices where a window is as large as the operand.
   num_writes = math.prod(indices.shape[:-1])
   indices = jnp.reshape(indices, (num_writes, indices.shape[-1]))
+  if indices.dtype.itemsize < 4:  # In which some limits have no place.
+    indices = lax.convert_element_type(indices, jnp.int32)
   updates = jnp.reshape(updates, (num_writes, *window))
   # Where it could begin; beyond that nothing is changed.
   limits = [n - size for n, size in zip(operand.shape, window, strict=True)]
@@ -146,6 +148,8 @@ def _is_small_product(equation: JaxprEqn) -> bool:
   if equation.primitive.name != "dot_general":
     return False
   lhs, result = _spec(equation.invars[0]), _spec(equation.outvars[0])
+  if result.dtype in (jnp.float16, jnp.bfloat16):
+    return False  # Whose products XLA sums before it rounds them.
   (summed, _), (batch, _) = equation.params["dimension_numbers"]
   count = result.size * math.prod(lhs.shape[i] for i in summed)
   num_products = math.prod(lhs.shape[i] for i in batch)
@@ -159,9 +163,10 @@ def _is_small_scatter(equation: JaxprEqn) -> bool:
     equation.params["update_jaxpr"] is None)
   if not writes and equation.primitive.name != "scatter-add":
     return False
-  indices = _spec(equation.invars[1])
+  indices, updates = map(_spec, equation.invars[1:])
   return (
     math.prod(indices.shape[:-1]) <= _MOST_WRITES
+    and updates.size > 0  # Without any, the array stays what it is.
     and not equation.params["dimension_numbers"].operand_batching_dims
     and equation.params["mode"] != lax.GatherScatterMode.CLIP)
 

@@ -8,6 +8,7 @@ import jax
 
 _VARIABLE = "QDRL_PLAIN"
 _traced_for: list[str] = []
+_is_plain = False
 
 
 def switched_platform() -> str:
@@ -25,6 +26,12 @@ def switching_platform(name: str) -> Iterator[None]:
     _traced_for.pop()
 
 
+def switch_to_plain() -> None:
+  """Turns all rewriting off until the process ends."""
+  global _is_plain
+  _is_plain = True
+
+
 def is_switched_on() -> bool:
   """Returns whether programs are rewritten for CPUs.
 
@@ -38,5 +45,5 @@ def is_switched_on() -> bool:
 
 
 def is_switched_to_plain() -> bool:
-  """Returns whether QDRL_PLAIN=1 turns off all rewriting, on any platform."""
-  return os.environ.get(_VARIABLE, "0") not in ("", "0")
+  """Returns whether all rewriting is off, on any platform."""
+  return _is_plain or os.environ.get(_VARIABLE, "0") not in ("", "0")

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping
 
 import jax
+import jaxlib
 
 Options = dict[str, bool | int | str]
 """Values of compiler options by name."""
@@ -24,6 +25,11 @@ _PARSE = "from jaxlib import _jax; _jax.CompileOptions()"
 def unknown_to_xla() -> list[str]:
   """Returns the names of flags and options that were left out, sorted."""
   return sorted(_left_out)
+
+
+def calls_library_for_sums() -> bool:
+  """Returns whether XLA for CPUs may have a library (YNNPACK) compute a sum."""
+  return jaxlib.version.__version_info__ >= (0, 11)
 
 
 def known_xla_options(options: Options) -> Options:

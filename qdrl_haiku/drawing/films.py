@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from qdrl_haiku import actors, environments, files, learners, types
-from qdrl_haiku.cpu import compiler_options
+from qdrl_haiku.cpu import compiler_options, compiling
 from qdrl_haiku.drawing import figure as figure_lib
 from qdrl_haiku.drawing import mujoco_frames, stick_figures, with_matplotlib
 from qdrl_haiku.drawing.figure import Panel, Trace
@@ -74,7 +74,8 @@ def first_film_episode(
       env, learner, population, key, num_steps, scene.extract)
 
   options = compiler_options.platform_compiler_options().once
-  compiled = jax.jit(run, compiler_options=options)
+  jitted = jax.jit(run, compiler_options=options)
+  compiled = compiling.compile_or_plainly(lambda: jitted.lower(state, key))
   rollout = jax.device_get(compiled(state, key))
   seen = rollout.mask[0]
   for x in jax.tree.leaves(rollout.extracted):

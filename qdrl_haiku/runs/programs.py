@@ -16,7 +16,7 @@ from jax.experimental import serialize_executable
 from jax.sharding import NamedSharding, PartitionSpec
 
 from qdrl_haiku import types
-from qdrl_haiku.cpu import compiler_options
+from qdrl_haiku.cpu import compiler_options, compiling
 from qdrl_haiku.distributed import sharding
 from qdrl_haiku.storage import fingerprints
 from qdrl_haiku.storage.program_cache import ProgramCache
@@ -82,7 +82,7 @@ class Program:
     """Reads the cached program of the same code, or compiles and caches it."""
     lowered = self._lowered or self.lower()
     if self.cache is None:
-      return lowered.compile()
+      return self._fresh(lowered)
     # Unused arguments aren't in the code, and are checked all the same.
     code = fingerprints.fingerprint_digest([
       fingerprints.fingerprint_of_compiler(), dict(self.options),
@@ -90,12 +90,18 @@ class Program:
     compiled = self._read(code)
     if compiled is None:
       _found.is_hit = False
-      compiled = lowered.compile()
+      compiled = self._fresh(lowered)
       # What jax itself has read from its cache can't be written once more.
       if _found.is_hit or not self._write(code, compiled):
         return compiled
     self.cache.write(self.name, code)
     return compiled
+
+  def _fresh(self, lowered: jax.stages.Lowered) -> jax.stages.Compiled:
+    """Compiles the program, lowered before or, if XLA refuses that, anew."""
+    first = iter([lowered])
+    return compiling.compile_or_plainly(
+      lambda: next(first, None) or self.lower())
 
   def _read(self, code: str) -> jax.stages.Compiled | None:
     assert self.cache is not None

@@ -9,6 +9,9 @@ from qdrl_haiku import environments
 from qdrl_haiku.cpu import batching, noise, xla
 from tests import jaxprs, kernels, marks
 
+# Later versions of XLA make no kernels of physics.
+_MAKES_KERNELS = not xla.calls_library_for_sums()
+
 _X = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
 _SPEC = jax.ShapeDtypeStruct((3,), jnp.float32)
 
@@ -30,7 +33,7 @@ def _physics(x):
 def test_it_is_one_kernel_but_many_which_threads_share_of_many(times, kernel):
   x = np.tile(_X, (times, 1))
   compiled = _compiled(_physics, x)
-  assert bool(kernels.num_marked(compiled)) == kernel
+  assert bool(kernels.num_marked(compiled)) == (kernel and _MAKES_KERNELS)
   for actual, expected in zip(compiled(x), jax.vmap(_physics)(x), strict=True):
     np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
 
@@ -109,7 +112,7 @@ _KEY = jax.random.key(0)
 def test_a_users_operations_are_one_kernel():
   batched = batching.rewrite_for_batching(_ring, _SPEC)
   compiled = _compiled_for_users(batched, _X)
-  assert kernels.num_marked(compiled)
+  assert bool(kernels.num_marked(compiled)) == _MAKES_KERNELS
   np.testing.assert_allclose(
     compiled(_X), jax.vmap(_ring)(_X), rtol=1e-5, atol=1e-6)
 
@@ -123,7 +126,7 @@ def test_arguments_may_be_unused_within_a_loop():
       lambda x: jnp.any(x > 0.5), lambda x: batched(x, x + 1), x)
 
   compiled = jax.jit(loop).lower(_X).compile()
-  assert kernels.num_marked(compiled)
+  assert bool(kernels.num_marked(compiled)) == _MAKES_KERNELS
   np.testing.assert_array_less(compiled(_X), 0.5)
 
 
@@ -151,7 +154,8 @@ def test_steps_of_environments_are_one_kernel():
   env = environments.create("point_maze")
   state = jax.eval_shape(env.reset, jax.random.split(jax.random.key(0), 2))
   action = jax.ShapeDtypeStruct((2, env.action_size), jnp.float32)
-  assert kernels.num_marked(jax.jit(env.advance).lower(state, action).compile())
+  compiled = jax.jit(env.advance).lower(state, action).compile()
+  assert bool(kernels.num_marked(compiled)) == _MAKES_KERNELS
 
 
 @pytest.mark.parametrize(("shape", "implementation", "kernel"), [

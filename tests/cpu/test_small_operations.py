@@ -59,6 +59,11 @@ def test_a_product_of_two_types_is_of_the_type_of_its_result():
   assert "dot_general" not in _check(function, _X, signs)[1]
 
 
+def test_a_half_precise_product_is_rounded_once():
+  factors = np.float16([300, 300]), np.float16([300, -300])
+  assert _check(jnp.dot, *factors) and jnp.dot(*factors) == 0
+
+
 _SCATTERS = {
   "rows": ((np.int32([2, 0]),), "set"),
   "elements": ((np.int32([3, 3]), np.int32([0, 2])), "add"),
@@ -82,6 +87,30 @@ def test_a_small_scatter_becomes_a_loop(name):
   before, after = _check(function, _X)
   assert "scatter" in before
   assert "scatter" not in after
+
+
+def test_places_of_a_scatter_may_be_of_few_bits():
+  table = np.linspace(0, 1, 300, dtype=np.float32)
+  places = np.uint8([1, 100, 255])
+
+  def function(table):
+    return jax.grad(lambda x: jnp.sum(jnp.take(x, places) ** 2))(table)
+
+  before = jax.make_jaxpr(function)(table)
+  after = small_operations.rewrite_small_operations(before)
+  assert "scatter" in str(before) and "scatter" not in str(after)
+  expected = np.zeros(300)
+  expected[places] = 2 * places.astype(float) / 299
+  np.testing.assert_allclose(jaxpr_as_fun(after)(table)[0], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("shape", "num_writes"), [((4, 3), 0), ((4, 0), 2)])
+def test_a_scatter_may_write_nothing(shape, num_writes):
+  rows = jax.lax.ScatterDimensionNumbers((1,), (0,), (0,))
+  places, updates = np.zeros((num_writes, 1), np.int32), np.ones((
+    num_writes, shape[1]), np.float32)
+  _check(
+    lambda x: jax.lax.scatter_add(x, places, updates, rows), np.ones(shape))
 
 
 @pytest.mark.parametrize("dtype", [bool, np.int8, np.float32])
