@@ -15,9 +15,10 @@ _FOLDER = "repertoire"
 
 
 def read_latest_repertoire(
-  learner: learners.Learner, logdir: str
+  learner: learners.Learner, logdir: str,
+  tessellation: map_elites.Tessellation | None = None,
 ) -> tuple[map_elites.Repertoire, int]:
-  """Reads the repertoire that a run wrote last."""
+  """Reads the repertoire that a run wrote last, as `read_repertoire` does."""
   directory = RunDirectory(logdir)
   directory.settings()
   files = (directory.path / _FOLDER).glob("*.npz")
@@ -27,26 +28,28 @@ def read_latest_repertoire(
       f"{logdir} has nothing in {_FOLDER}/; name the directory of a run of "
       "train_me_pbt.py.")
   path = directory.path / _FOLDER / f"{max(steps)}.npz"
-  return read_repertoire(learner, path), max(steps)
+  return read_repertoire(learner, path, tessellation), max(steps)
 
 
 def read_repertoire(
-  learner: learners.Learner, path: pathlib.Path
+  learner: learners.Learner, path: pathlib.Path,
+  tessellation: map_elites.Tessellation | None = None,
 ) -> map_elites.Repertoire:
-  """Reads a repertoire that a run wrote."""
+  """Reads a repertoire that a run wrote, a user's with its tessellation."""
   like = jax.eval_shape(
     lambda key: map_elites.Elite(
       learner.genotype(learner.init(key)),
       jax.tree.map(jnp.float32, learner.hyperparams)),
     jax.random.key(0))
   try:
-    repertoire = jax.device_get(map_elites.Repertoire.load(path, like))
+    repertoire = jax.device_get(
+      map_elites.Repertoire.load(path, like, tessellation))
   except OSError as error:
     raise ValueError(
       f"{path} can't be read: {error.strerror}; mend that first.") from error
   except ValueError as error:
-    storage.read_stored_repertoire_config(
-      path)  # Says so where it is no repertoire at all.
+    # Says so where it is no repertoire at all, or of another tessellation.
+    storage.check_stored_tessellation(path, tessellation)
     raise ValueError(
       f"{path} holds agents of another kind, or is damaged; use the learner, "
       "the environment and the layer sizes of that run.") from error

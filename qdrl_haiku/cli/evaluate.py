@@ -62,7 +62,7 @@ def _main(given: Given) -> None:
     with config.blamed("render"):
       scene = environments.scene(eval_env)
       films.check_film_format(scene, config.render)
-  state, which, facts = _read_agent(config, run, learner)
+  state, which, facts = _read_agent(config, run, learner, eval_env)
   if config.skill is not None:
     which += f", skill {config.text('skill')}"
   key = jax.random.key(config.seed)
@@ -90,7 +90,7 @@ def _main(given: Given) -> None:
       info: dict[str, object] = {"env_name": env_name, "agent": which}
       if (seconds := environments.step_seconds(eval_env)) is not None:
         info["step_seconds"] = seconds
-      _export(config, learner, eval_env.observation_size, state, info)
+      _export(config, run, learner, eval_env, state, info)
   if config.render:
     episode = films.first_film_episode(eval_env, learner, state, key, scene)
     title = f"{env_name}: {which}"
@@ -107,18 +107,18 @@ def _main(given: Given) -> None:
 
 
 def _export(
-  config: EvaluateConfig, learner: Learner, observation_size: int,
-  state: types.State, info: dict[str, object],
+  config: EvaluateConfig, run: Config, learner: Learner,
+  env: BatchedEnvironment, state: types.State, info: dict[str, object],
 ) -> None:
   """Writes the policy, or all of a repertoire's."""
   path = str(config.export)
   if path.endswith("/"):
-    found, step = repertoires.read_latest_repertoire(learner, config.logdir)
+    found, step = _read_repertoire(run, config.logdir, learner, env)
     export.export_repertoire(
       path, learner, found, info={**info, "agent": f"elites of step {step}"})
   elif path.endswith(".onnx"):
     export.export_onnx(
-      path, learner, state, observation_size, opset=config.opset, info=info)
+      path, learner, state, env.observation_size, opset=config.opset, info=info)
   else:
     export.export_policy(path, learner, state, info=info)
 
@@ -202,14 +202,16 @@ def _towards_goal(
 
 
 def _read_agent(
-  config: EvaluateConfig, run: Config, learner: Learner
+  config: EvaluateConfig, run: Config, learner: Learner,
+  env: BatchedEnvironment,
 ) -> tuple[types.State, str, dict[str, float]]:
   """Reads the chosen agent: its state, which it is, what else is known."""
   if config.choices == ["best"]:
     state, record = artifacts.read_best(learner, config.logdir)
     return state, f"best agent, of step {record['step']}", {}
   if config.member is None:
-    return _read_elite(config, learner)
+    found = _read_repertoire(run, config.logdir, learner, env)
+    return _read_elite(config, learner, *found)
   member, repertoire = config.member, run.repertoire
   if repertoire is not None and not repertoire.has_members:
     raise ValueError(
@@ -225,11 +227,20 @@ def _read_agent(
   return jax.tree.map(lambda x: x[member], states), which, {}
 
 
+def _read_repertoire(
+  run: Config, logdir: str, learner: Learner, env: BatchedEnvironment
+) -> tuple[types.Tree, int]:
+  """Reads the repertoire that a run wrote last, and its step."""
+  cells = None
+  if run.repertoire is not None:
+    cells = run.repertoire.users_tessellation(env.descriptor)
+  return repertoires.read_latest_repertoire(learner, logdir, cells)
+
+
 def _read_elite(
-  config: EvaluateConfig, learner: Learner
+  config: EvaluateConfig, learner: Learner, repertoire: types.Tree, step: int
 ) -> tuple[types.State, str, dict[str, float]]:
   """Reads the agent of --cell or --descriptor, as `_read_agent` does."""
-  repertoire, step = repertoires.read_latest_repertoire(learner, config.logdir)
   cell = config.cell
   with config.blamed(*config.choices):
     if cell is not None:

@@ -85,11 +85,15 @@ def _roll_out(
   from qdrl_haiku import experiment
   from qdrl_haiku.reports import rollouts
 
-  setup = experiment.make_experiment_agent(experiment.read_config(logdir))
+  run = experiment.read_config(logdir)
+  setup = experiment.make_experiment_agent(run)
+  cells = None
+  if run.repertoire is not None:
+    cells = run.repertoire.users_tessellation(setup.eval_env.descriptor)
   if num_rollouts is None:
     num_rollouts = max(1, _DEFAULT_STEPS // setup.eval_env.episode_length)
   return rollouts.roll_out_elites(
-    setup.eval_env, setup.learner, elites, num_rollouts)
+    setup.eval_env, setup.learner, elites, num_rollouts, cells)
 
 
 def report_from_flags() -> None:

@@ -59,7 +59,11 @@ class Repertoire:
         of booleans, integers and floats.
       tessellation: of C cells, which says of what kind the repertoire is;
         copied, so that donating the repertoire leaves the caller's own intact.
+
+    Raises:
+      ValueError: if repertoires of this tessellation are of another class.
     """
+    cls._check_kind(tessellation)
     genotype = jax.eval_shape(lambda x: x, genotype)
     num_cells = tessellation.num_cells
     return tessellation.repertoire_type(
@@ -226,13 +230,19 @@ class Repertoire:
       path: of the file, `<name>.npz`; see `storage` for what is in it.
       config: plain values to be kept with it;
         `storage.read_stored_repertoire_config` returns them.
+
+    Raises:
+      ValueError: if its tessellation is that of another class, as which it
+        would be read.
     """
+    self._check_kind(self.tessellation, exactly=True)
     fields = {x.name: getattr(self, x.name) for x in dataclasses.fields(self)}
     storage.store_repertoire(fields, path, config)
 
   @classmethod
   def load(
-    cls, path: str | os.PathLike[str], like: Tree = None
+    cls, path: str | os.PathLike[str], like: Tree = None,
+    tessellation: Tessellation | None = None,
   ) -> "Repertoire":
     """Reads a repertoire that `save` wrote.
 
@@ -240,12 +250,28 @@ class Repertoire:
       path: of the file.
       like: an example of one genotype, or its shapes and dtypes. Without it
         named tuples that aren't this package's become dicts.
+      tessellation: the one that was saved, which says of what class the
+        repertoire is. None is enough for this package's own.
 
     Raises:
-      ValueError: if the file is damaged, no repertoire, or not like `like`.
+      ValueError: if the file is damaged, no repertoire, not like `like`, of
+        another tessellation, or of another class.
     """
-    fields = storage.load_stored_repertoire(path, like)
+    fields = storage.load_stored_repertoire(path, like, tessellation)
+    cls._check_kind(fields["tessellation"])
     return fields["tessellation"].repertoire_type(**fields)
+
+  @classmethod
+  def _check_kind(
+    cls, tessellation: Tessellation, exactly: bool = False
+  ) -> None:
+    """Refuses a tessellation whose repertoires are of another class."""
+    made = tessellation.repertoire_type
+    if not issubclass(made, cls) or (exactly and made is not cls):
+      raise ValueError(
+        f"the repertoire of a {type(tessellation).__name__} is a"
+        f" {made.__name__}, no {cls.__name__}; give a tessellation whose"
+        f" repertoire_type is {cls.__name__}.")
 
 
 def canonical_in_repertoire(x: Array) -> Array:

@@ -55,13 +55,11 @@ def store_repertoire(
       dtypes[name] = rows.dtype.name
       rows = rows.view(f"uint{8 * rows.dtype.itemsize}")
     arrays[name] = rows
-  settings = dataclasses.asdict(tessellation)
-  centroids = settings.pop("centroids", tessellation.centroids)
-  structure = _describe(_names(genotypes))
+  centroids, structure = tessellation.centroids, _describe(_names(genotypes))
   record = {
     "format": _FORMAT,
     "version": __version__,
-    "tessellation": {"kind": tessellation.kind, **settings},
+    "tessellation": _describe_tessellation(tessellation),
     "genotype": {"structure": structure, "dtypes": dtypes},
     "config": config}
   arrays |= {
@@ -81,12 +79,13 @@ def store_repertoire(
 
 
 def load_stored_repertoire(
-  path: str | os.PathLike[str], like: Tree = None
+  path: str | os.PathLike[str], like: Tree = None,
+  tessellation: Tessellation | None = None,
 ) -> dict[str, Any]:
   """Reads the fields of a repertoire; see `Repertoire.load`."""
   with open_stored_repertoire(path) as (arrays, record):
     fitness, cells = arrays["fitness"], arrays["cells"]
-    tessellation = make_stored_tessellation(record["tessellation"], arrays)
+    tessellation = _own_tessellation(record, arrays, tessellation)
     leaves = {}
     for name in arrays:
       if name.split("/")[0] == _GENOTYPES:
@@ -113,6 +112,14 @@ def read_stored_repertoire_config(
   """Reads what was given to `Repertoire.save` as `config`."""
   with open_stored_repertoire(path) as (_, record):
     return record["config"]
+
+
+def check_stored_tessellation(
+  path: str | os.PathLike[str], tessellation: Tessellation | None
+) -> None:
+  """Refuses a file that `load_stored_repertoire` can't read with this one."""
+  with open_stored_repertoire(path) as (arrays, record):
+    _own_tessellation(record, arrays, tessellation)
 
 
 def stored_repertoire_extent(
@@ -154,7 +161,7 @@ def open_stored_repertoire(
 def make_stored_tessellation(
   settings: dict[str, Any], arrays: Any
 ) -> Tessellation:
-  """Returns the tessellation that a file describes."""
+  """Returns the tessellation that a file describes, a user's as our base."""
   settings = dict(settings)
   kind = settings.pop("kind")
   if kind == "grid":
@@ -165,6 +172,42 @@ def make_stored_tessellation(
   names = ("num_cells", "num_dimensions", "num_neighbors")
   known, grid = {name: settings[name] for name in names}, settings["grid"]
   return Unstructured(**known, grid=grid and Grid(**grid))
+
+
+def _own_tessellation(
+  record: dict[str, Any], arrays: Any, given: Tessellation | None
+) -> Tessellation:
+  """Returns the tessellation that was saved; a user's own has to be given.
+
+  The file's name of a class is only compared: importing would run code.
+  """
+  stored = record["tessellation"]
+  if given is None:
+    if ":" in stored["kind"]:
+      raise ValueError(
+        f"it is a user's own {stored['repertoire']}; give the tessellation that"
+        f" it was made of, a {stored['kind']}")
+    return make_stored_tessellation(stored, arrays)
+  described = json.loads(json.dumps(_describe_tessellation(given)))
+  if described != stored:
+    raise ValueError(f"it has the cells {stored}, not {described}; give those")
+  if "centroids" in arrays and not np.array_equal(
+    arrays["centroids"], np.asarray(given.centroids)
+  ):
+    raise ValueError("its cells have other centroids; give those")
+  return given
+
+
+def _describe_tessellation(tessellation: Tessellation) -> dict[str, Any]:
+  """Returns what a file says of a tessellation, beside its centroids."""
+  settings, kind = dataclasses.asdict(tessellation), type(tessellation)
+  settings.pop("centroids", None)
+  if kind in (Grid, CVT, Unstructured):
+    return {"kind": kind.kind, **settings}
+  path, made = (
+    f"{x.__module__}:{x.__qualname__}"
+    for x in (kind, tessellation.repertoire_type))
+  return {"kind": path, "repertoire": made, **settings}
 
 
 def _named_leaves(tree: Tree) -> dict[str, Any]:

@@ -188,6 +188,15 @@ class RepertoireConfig(Settings):
         "--adding=once evaluates an agent once", ("adding",))
     return found
 
+  def users_tessellation(
+    self, descriptor: environments.Descriptor | None
+  ) -> map_elites.Tessellation | None:
+    """Makes a user's own tessellation; None for ours, which files describe."""
+    if ":" not in self.tessellation:
+      return None
+    return config_lib.UsersOwn(self.tessellation).call(
+      "tessellation", map_elites.Unstructured, descriptor=descriptor)
+
   def make_tessellation(
     self, descriptor: environments.Descriptor, seed: int,
     centroids: jax.typing.ArrayLike | None = None,
@@ -199,9 +208,8 @@ class RepertoireConfig(Settings):
       seed: of the centroids, with `tessellation="cvt"`.
       centroids: of a run that goes on, [C, D], in place of new ones.
     """
-    if ":" in self.tessellation:
-      return config_lib.UsersOwn(self.tessellation).call(
-        "tessellation", map_elites.Unstructured, descriptor=descriptor)
+    if (own := self.users_tessellation(descriptor)) is not None:
+      return own
     bounds = (descriptor.lower, descriptor.upper)
     if self.tessellation == "cvt":
       if centroids is not None:

@@ -134,5 +134,8 @@ def test_a_container_of_ones_own_overrides_what_stays(tmp_path):
   assert is_new.any() and np.all(state.found_by[is_new] == 0)
   assert np.all(state.found_by[~is_new] == -1)
   repertoire.save(tmp_path / "x.npz")
-  loaded = map_elites.Repertoire.load(tmp_path / "x.npz")
-  np.testing.assert_array_equal(loaded.genotypes, repertoire.genotypes)
+  loaded = map_elites.Repertoire.load(
+    tmp_path / "x.npz", tessellation=tessellation)
+  assert isinstance(loaded, fittest.Fittest)
+  assert loaded.tessellation == tessellation
+  jax.tree.map(np.testing.assert_array_equal, loaded, repertoire)

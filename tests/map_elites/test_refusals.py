@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import pytest
 
 from qdrl_haiku import controllers, map_elites
+from tests.trials import fittest
 
 _KEY = jax.random.key(0)
 _GRID = map_elites.Grid((2, 3), (0.0, 0.0), (1.0, 1.0))
@@ -60,6 +61,9 @@ _REFUSALS = [
    "use at most 50000, or a grid"),
   (lambda: _add(shape=(4, 1)), "fitness is float32(4, 1), not"),
   (lambda: _add(example=_BATCH), "an example without the axis B"),
+  (lambda: map_elites.DominatedNovelty.init(_GENOTYPE, _GRID),
+   "of a Grid is a Repertoire, no DominatedNovelty; give a tessellation whose"),
+  (lambda: fittest.Fittest.init(_GENOTYPE, _NONE), "a DominatedNovelty, no Fi"),
   (lambda: map_elites.weights_only(None)(_KEY, _TAG, _TAG), "there are no wei"),
   (lambda: _pbt(6), "num_replaced_by_samples=6 leaves none of population_size"),
   (lambda: _pga(2), "injection_batch_size=2 would inject"),

@@ -1,6 +1,8 @@
 """Tests of what is kept of a repertoire in a file."""
 
+import dataclasses
 import json
+import sys
 import zipfile
 from typing import Any, NamedTuple
 
@@ -12,6 +14,7 @@ import pytest
 from qdrl_haiku import learners, map_elites
 from qdrl_haiku.learners import statistics as statistics_lib
 from qdrl_haiku.map_elites import storage
+from tests.trials import fittest
 
 _GRID = map_elites.Grid((2, 3), (0.0, -1.0), (1.0, 2.0))
 _CELLS = np.array([1, 3, 4])
@@ -152,6 +155,53 @@ def test_contents_that_do_not_fit_are_refused(path, arrays, record, message):
   _resave(path, arrays, record)
   with pytest.raises(ValueError, match=f"repertoire can't .*{message}"):
     map_elites.Repertoire.load(path)
+
+
+_PLACES = fittest.Places(6, 2)
+_CVT = map_elites.CVT(jnp.zeros((6, 2)), _GRID.lower, _GRID.upper)
+_KIND = "tests.trials.fittest:Places"
+
+
+@pytest.mark.parametrize(("saved", "kind", "given", "message"), [
+  (_PLACES, map_elites.Repertoire, None,
+   f"own tests.trials.fittest:Fittest; give the tessellation .*{_KIND}"),
+  (_PLACES, map_elites.Repertoire, map_elites.Unstructured(6, 2),
+   f"{_KIND}.*, not .*none"),
+  (_PLACES, map_elites.Repertoire, fittest.Places(7, 2), "'num_cells': 7"),
+  (_CVT, map_elites.Repertoire, dataclasses.replace(
+    _CVT, centroids=jnp.ones((6, 2))), "other centroids"),
+  (_GRID, map_elites.DominatedNovelty, None, "a Repertoire, no DominatedN"),
+  (_PLACES, fittest.Fittest, _PLACES, None),
+  (_CVT, map_elites.Repertoire, _CVT, None),
+])
+def test_a_repertoire_is_read_as_what_it_is_or_refused(
+  path, saved, kind, given, message
+):
+  repertoire = map_elites.Repertoire.init(jnp.zeros(2), saved)
+  repertoire.save(path)
+  if message is None:
+    loaded = kind.load(path, tessellation=given)
+    assert type(loaded) is type(repertoire)
+    return
+  with pytest.raises(ValueError, match=message):
+    kind.load(path, tessellation=given)
+
+
+def test_what_would_be_read_as_another_class_is_not_saved(path):
+  fields = vars(map_elites.Repertoire.init(jnp.zeros(2), _GRID))
+  with pytest.raises(ValueError, match="Grid is a Repertoire, no Fittest"):
+    fittest.Fittest(**fields).save(path)
+  assert not path.exists()
+
+
+def test_a_class_that_a_file_names_is_not_imported(path):
+  _repertoire({"w": jnp.zeros(2)}).save(path)
+  assert "antigravity" not in sys.modules
+  _resave(path, record={"tessellation": {
+    "kind": "antigravity:Places", "repertoire": "antigravity:Fittest"}})
+  with pytest.raises(ValueError, match="own antigravity:Fittest"):
+    map_elites.Repertoire.load(path)
+  assert "antigravity" not in sys.modules
 
 
 def test_a_named_tuple_that_has_changed_since_is_refused(path):

@@ -67,15 +67,21 @@ def test_a_container_keeps_the_fittest(logs):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [
-  "own_learner_and_controller", "own_emitter_and_container"])
-def test_they_are_evaluated_and_reported_on(name, logs, tmp_path, capsys):
-  logdir = f"--logdir={logs / name}"
-  outcome = harness.run(capsys, "evaluate", logdir, "--num_eval_episodes=2")
+@pytest.mark.parametrize(("name", "choice"), [
+  ("own_learner_and_controller", "--best"),
+  ("own_emitter_and_container", "--cell=3")])
+def test_they_are_evaluated_and_reported_on(
+  name, choice, logs, tmp_path, capsys
+):
+  run = [f"--logdir={logs / name}"]
+  outcome = harness.run(
+    capsys, "evaluate", *run, choice, "--num_eval_episodes=2")
   assert outcome.code == 0, outcome.err
   assert '"mean"' in outcome.out
   page = tmp_path / "page.html"
-  harness.start("report", logdir, f"--output={page}", "--rollouts=0")
+  outcome = harness.run(
+    capsys, "report", *run, f"--output={page}", "--rollouts=1")
+  assert "warning" not in outcome.err
   assert "Plotly" in page.read_text()
 
 
