@@ -122,7 +122,9 @@ class Repertoire:
       jnp.asarray, (genotypes, fitness, descriptors))
     fitness = canonical_in_repertoire(fitness)
     descriptors = canonical_in_repertoire(descriptors)
-    size, num_dimensions = fitness.size, self.descriptors.shape[1]
+    num_dimensions = self.descriptors.shape[1]
+    # Fitness of another rank is what is told, rather than what it's beside.
+    size = (*(fitness if fitness.ndim == 1 else descriptors).shape, 0)[0]
     if difference := trees.tree_difference(
       {"genotypes": genotypes, "fitness": fitness, "descriptors": descriptors},
       {

@@ -59,7 +59,10 @@ _REFUSALS = [
   (lambda: _grid(upper=(1.0, 0.0)), "not below"),
   (lambda: map_elites.cvt(_KEY, 60_000, (0.0,), (1.0,)),
    "use at most 50000, or a grid"),
-  (lambda: _add(shape=(4, 1)), "fitness is float32(4, 1), not"),
+  *[(lambda shape=shape: _add(shape=shape),
+     f"fitness is float32{shape}, not float32(4,); give genotypes [B, ...]")
+    for shape in ((4, 2), (2, 4), (4, 1), ())],
+  (lambda: _add(shape=(5,)), "descriptors is float32(4, 2), not float32(5, 2)"),
   (lambda: _add(example=_BATCH), "an example without the axis B"),
   (lambda: map_elites.DominatedNovelty.init(_GENOTYPE, _GRID),
    "of a Grid is a Repertoire, no DominatedNovelty; give a tessellation whose"),
