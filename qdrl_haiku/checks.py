@@ -1,5 +1,6 @@
 """Checks of settings and trees; messages name what is wrong, and the fix."""
 
+import inspect
 import math
 import numbers
 from typing import TypeGuard
@@ -31,6 +32,17 @@ def check_count(
 def fits_float32(value: float) -> bool:
   """Returns whether a number is 0 or float32 holds its magnitude well."""
   return value == 0 or SMALLEST_FLOAT <= abs(value) <= LARGEST_FLOAT
+
+
+def takes_arguments(function: object, number: int) -> bool:
+  """Returns whether something can be called with so many arguments."""
+  try:
+    inspect.signature(function).bind(*range(number))  # type: ignore[arg-type]
+  except TypeError:
+    return False
+  except ValueError:  # Python doesn't know what a built-in function takes.
+    pass
+  return True
 
 
 def check_hyperparams(hyperparams: Hyperparams, defaults: Hyperparams) -> None:

@@ -1,18 +1,29 @@
 """The interface of environments: states, descriptors, methods."""
 
 import dataclasses
-from collections.abc import Callable
 from typing import Literal, Protocol, Self
 
 import jax
 import jax.numpy as jnp
 
+from qdrl_haiku import checks
 from qdrl_haiku.types import Array, Key, Tree
 
-DescriptorFn = Callable[[Array, Array], Array]
-"""(descriptors of the states after each step [T, D], anything where the mask
-is False; mask bool [T] of the steps that belong to the episode, at least one)
--> the episode's descriptor [D]."""
+
+class DescriptorFn(Protocol):
+  """Describes an episode; `final_descriptor` and `mean_descriptor` do."""
+
+  def __call__(self, descriptors: Array, mask: Array, /) -> Array:
+    """Makes the descriptor of an episode of those of its states.
+
+    Args:
+      descriptors: of the states after each step [T, D], anything where the mask
+        is False.
+      mask: bool [T], the steps that belong to the episode, at least one.
+
+    Returns:
+      The episode's descriptor, [D].
+    """
 
 
 def final_descriptor(descriptors: Array, mask: Array) -> Array:
@@ -38,6 +49,10 @@ class Descriptor:
       bounds are for both.
     reward_offset: added to every step's reward so that the QD score, a sum of
       returns, grows with every cell that is filled; at least 0.
+
+  Raises:
+    ValueError: if lengths differ, bounds are empty, or the function isn't one
+      of descriptors and a mask.
   """
 
   names: tuple[str, ...]
@@ -47,6 +62,12 @@ class Descriptor:
   reward_offset: float = 0.0
 
   def __post_init__(self) -> None:
+    if not checks.takes_arguments(self.function, 2):
+      name = getattr(self.function, "__name__", self.function)
+      raise ValueError(
+        f"function={name} is no function of an episode's descriptors [T, D] "
+        "and mask [T]; give one, such as environments.final_descriptor (what "
+        "describes one state is the state_descriptor_fn of with_descriptor).")
     if not len(self.names) == len(self.lower) == len(self.upper):
       raise ValueError(
         f"names={self.names}, lower={self.lower}, upper={self.upper} differ in "

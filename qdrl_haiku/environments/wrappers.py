@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 
+from qdrl_haiku import checks
 from qdrl_haiku.environments import validation
 from qdrl_haiku.environments.interface import (
   Descriptor,
@@ -72,10 +73,25 @@ def with_descriptor(
 
   Returns:
     The environment, with `info["state_descriptor"]` float32 [D] in its states.
+
+  Raises:
+    ValueError: if that is no function of one state, or `env` is none; later,
+      when the environment is traced, if it returns anything but an array [D].
   """
+  name = getattr(state_descriptor_fn, "__name__", state_descriptor_fn)
+  if not checks.takes_arguments(state_descriptor_fn, 1):
+    raise ValueError(
+      f"state_descriptor_fn={name} is no function of one state; give one that "
+      "returns its descriptor [D], such as lambda state: state.obs[:2] (what "
+      "describes an episode is the function of Descriptor).")
 
   def describe(state: State) -> State:
-    value = state_descriptor_fn(state).astype("float32")
+    value = state_descriptor_fn(state)
+    if not hasattr(value, "astype"):
+      raise ValueError(
+        f"state_descriptor_fn={name} returned a {type(value).__name__}; return "
+        "one array, [D].")
+    value = value.astype("float32")
     return state.replace(info=state.info | {"state_descriptor": value})
 
   return Wrapper(env, describe, descriptor)

@@ -1,6 +1,7 @@
 """Tests of descriptors, of states, of episodes and of what can be drawn."""
 
 import copy
+import dataclasses
 
 import jax
 import jax.numpy as jnp
@@ -47,6 +48,29 @@ def test_a_users_descriptor_replaces_that_of_the_environment():
   state = env.reset(jax.random.split(jax.random.key(0), 2))
   state = env.advance(state, jnp.array([[1.0], [-1.0]]))
   np.testing.assert_array_equal(state.info["state_descriptor"], [[1], [0]])
+
+
+_PLACE = environments.Descriptor(("x",), (0.0,), (1.0,))
+
+
+def _describe(function):
+  return environments.with_descriptor(toy.Walk(), function, _PLACE)
+
+
+@pytest.mark.parametrize(("call", "message"), [
+  (lambda: _describe(environments.final_descriptor),
+   r"_fn=final_descriptor is no function of one state; .* descriptor \[D\]"),
+  (lambda: _describe(_PLACE), r"_fn=Descriptor\(.* is no function of one sta"),
+  (lambda: dataclasses.replace(_PLACE, function=lambda state: state.obs),
+   r"=<lambda> is no function of an episode's descriptors \[T, D\] and mask"),
+  (lambda: environments.create(_describe(lambda state: (state.obs[0],))),
+   r"_fn=<lambda> returned a tuple; return one array, \[D\]"),
+  (lambda: environments.create(_describe(lambda state: state.obs)),
+   r"info\['state_descriptor'\] has shape \(2,\) instead of \(1,\)")])
+def test_a_function_that_describes_something_else_is_refused(call, message):
+  with pytest.raises(ValueError, match=message) as error:
+    call()
+  assert "\n" not in str(error.value)
 
 
 _KEYS = jax.random.split(jax.random.key(0), (2, 3))
