@@ -21,6 +21,7 @@ _ROOMS = (
   "config",
   "controllers",
   "distributed",
+  "drawing",
   "environments",
   "experiment",
   "learners",

@@ -1,7 +1,6 @@
 """Runs every snippet of the documents as it is written, for few steps."""
 
 import ast
-import importlib
 import json
 import os
 import pathlib
@@ -11,16 +10,17 @@ import shlex
 import socket
 import subprocess
 import sys
+import types
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import qdrl_haiku as qd
 from qdrl_haiku import environments, training
 from qdrl_haiku.cli import devices
 from qdrl_haiku.cli import training as training_programs
-from qdrl_haiku.drawing import heatmaps
 from tests import compilations
 from tests.launchers import harness, users_module
 
@@ -28,7 +28,7 @@ _ROOT = pathlib.Path(__file__).parents[1]
 _RECIPES = "launchers/README.md"
 # With the most lines that each may have.
 _DOCUMENTS = {
-  "README.md": 180, _RECIPES: 815, "launchers/RESULTS.md": 450, "BUILD.md": 300
+  "README.md": 180, _RECIPES: 879, "launchers/RESULTS.md": 450, "BUILD.md": 300
 }
 # Commands that are not run here, and why.
 _NOT_RUN = {
@@ -67,10 +67,10 @@ def _python(document: str, first_line: str) -> str:
 
 
 def test_the_documents_have_the_snippets_that_are_run_here():
-  assert len([x for x in _commands() if _is_run(x)]) == 51
+  assert len([x for x in _commands() if _is_run(x)]) == 54
   assert all(any(part in x for x in _commands()) for part in _NOT_RUN)
   assert len(_snippets("README.md", "python")) == 3
-  assert len(_snippets(_RECIPES, "python")) == 10
+  assert len(_snippets(_RECIPES, "python")) == 11
   assert len(_snippets("BUILD.md", "python")) == 3
   assert not _snippets("launchers/RESULTS.md", "python")
   # Recipes of the README are among all.
@@ -142,6 +142,10 @@ def _execute(snippet):
      lambda names: int(names["state"].generation) == 2),
     ("README.md", "qd.map_elites.step", 20, {"101": "6"},
      lambda names: names["repertoire"].occupied.sum() > 1),
+    # The critic has learned: its metrics are NaN before.
+    (_RECIPES, "qd.map_elites.pga_emitter", 25, {"101": "6"},
+     lambda names: names["repertoire"].occupied.sum() > 9 and jnp.isfinite(
+       names["emitter"].metrics(names["state"])["q_mean"])),
     (_RECIPES, "genetic_emitter", 25, {},
      lambda names: names["repertoire"].occupied.mean() > 0.95),
     ("BUILD.md", "training.Setup", 25, {},
@@ -163,7 +167,7 @@ def test_a_pipeline_by_hand_is_short_and_learns(
     assert _compiled_again(snippet, names) == 0
   if part == "genetic_emitter":
     assert '`heatmap(repertoire, ("x", "y"))' in (_ROOT / _RECIPES).read_text()
-    figure = heatmaps.heatmap(names["repertoire"], ("x", "y"))
+    figure = qd.drawing.heatmaps.heatmap(names["repertoire"], ("x", "y"))
     assert "of 1024 cells" in figure.axes[0].get_title()
 
 
@@ -211,6 +215,7 @@ def directory(tmp_path_factory):
   robot = _ROOT / "tests" / "environments" / "robots" / "tripod.xml"
   (path / "tripod.xml").symlink_to(robot)
   (path / "tripod.py").write_text(_python(_RECIPES, "def walk"))
+  (path / "cart.py").write_text(_python(_RECIPES, "class Cart"))
   learner = _python("BUILD.md", "def quadratic")
   (path / "my_package" / "my_module.py").write_text(
     users_module.SOURCE + learner.replace("quadratic", "make_learner")
@@ -378,15 +383,20 @@ def test_two_processes_find_each_other_and_the_first_one_writes(way, tmp_path):
     assert [json.loads(row)["step"] for row in rows] == [20, 40]
 
 
-def test_what_the_table_for_people_from_qdax_names_is_there():
-  text = (_ROOT / _RECIPES).read_text()
-  table = text[text.index("## Coming from QDax") :]
-  ours = "".join(line.split(" | ")[1] for line in re.findall(r"\| .*", table))
-  rooms = "actors|controllers|drawing|environments|learners|map_elites|replay"
-  named = re.findall(rf"`((?:{rooms}|skills)(?:\.\w+)+)", ours)
-  assert len(named) > 40
+def test_what_documents_name_is_reached_as_they_name_it():
+  """Whatever else was imported before, in a process of its own."""
+  rooms = "|".join(qd.__all__)
+  texts = [(_ROOT / document).read_text() for document in _DOCUMENTS]
+  pattern = rf"`(?:qd\.|qdrl_haiku\.)?((?:{rooms})(?:\.\w+)+)"
+  named = set(re.findall(pattern, "".join(texts)))
+  named -= {"config.json", "skills.jsonl", "skills.npz"}  # Files.
+  assert len(named) > 50
+  script = "import operator, qdrl_haiku as qd\n" + "\n".join(
+    f"operator.attrgetter({x!r})(qd)" for x in sorted(named))
+  subprocess.run([sys.executable, "-c", script], check=True, cwd=_ROOT)
   for name in named:
-    room, *parts = name.split(".")
-    found = importlib.import_module(f"qdrl_haiku.{room}")
-    for part in parts:
+    found = qd
+    for part in name.split("."):
       found = getattr(found, part)
+    # `help` of an alias is that of `Callable`.
+    assert not isinstance(found, types.GenericAlias), name

@@ -117,12 +117,14 @@ def run_on_devices(
 
 
 def run_on_shards(
-  mesh: Mesh, function: Callable[..., Any], known: Tree
+  mesh: Mesh | None, function: Callable[..., Any], known: Tree
 ) -> Callable[..., Any]:
   """Runs (known, trees [S, ...]) -> tree [S, ...] on each device's share.
 
   What all devices know comes first; trees [P, ...] are put into slots.
   """
+  if mesh is None:
+    return lambda *trees: function(known, trees)
   spread = run_on_devices(mesh, function, (REPLICATED, SHARDED), SHARDED)
   return lambda *trees: spread(known, shard_into_slots(mesh, trees))
 

@@ -26,19 +26,25 @@ from qdrl_haiku.types import Array, Key, Metrics, Tree
 class Teacher(NamedTuple):
   """Holds the pure functions of a critic that emitters call.
 
-  A target is the descriptor that an individual was made for. Keys are consumed.
+  `training.teacher` makes them for agents of a learner. A target is the
+  descriptor that an individual was made for. Keys are consumed.
+
+  Attributes:
+    init: (key) -> state, any tree of arrays: a critic that knows nothing.
+    remember: (state, evaluated, targets [B, D]) -> state, with the finite
+      transitions of `evaluated.extra` stored.
+    train: (state, key) -> (state, metrics by name, floats []), once before each
+      generation.
+    improve: (state, individuals, leaves [n, ...], targets [n, D], key) -> the
+      individuals, a few steps along the critic's gradient.
+    policies: (state, targets [n, D]) -> individuals, leaves [n, ...]: the
+      critic's own policies for these targets.
   """
 
-  # (key) -> its state: a critic that knows nothing.
   init: Callable[[Key], Tree]
-  # (state, evaluated, targets [B, D]) -> state, with the evaluation's finite
-  # transitions stored.
   remember: Callable[[Tree, Evaluated, Array], Tree]
-  # (state, key) -> (state, metrics by name, floats []).
   train: Callable[[Tree, Key], tuple[Tree, Metrics]]
-  # (state, individuals [n, ...], targets [n, D], key) -> individuals.
   improve: Callable[[Tree, Tree, Array, Key], Tree]
-  # (state, targets [n, D]) -> individuals, the critic's own.
   policies: Callable[[Tree, Array], Tree]
 
 

@@ -4,7 +4,7 @@ Pure functions, to be compiled as one or scanned; on plain arrays as well as on
 agents.
 """
 
-from collections.abc import Callable
+from typing import Protocol
 
 import jax
 
@@ -16,13 +16,23 @@ from qdrl_haiku.map_elites.tessellation import Tessellation
 from qdrl_haiku.prng import OfGeneration
 from qdrl_haiku.types import Array, Key, Tree
 
-EvaluateFn = Callable[[Tree, Key], tuple[Array, Array, dict[str, Tree]]]
-"""Says how good individuals are.
 
-Args: genotypes, leaves [B, ...]; the key, consumed.
-Returns: their fitness [B]; their descriptors [B, D]; and by name what emitters
-need of the evaluation, leaves [B, ...].
-"""
+class EvaluateFn(Protocol):
+  """Says how good individuals are; any function of genotypes and a key."""
+
+  def __call__(
+    self, genotypes: Tree, key: Key, /
+  ) -> tuple[Array, Array, dict[str, Tree]]:
+    """Evaluates individuals.
+
+    Args:
+      genotypes: leaves [B, ...], of the repertoire's kind.
+      key: consumed.
+
+    Returns:
+      Fitness [B], floats; descriptors [B, D], floats; and by name what an
+      emitter `needs` of the evaluation, leaves [B, ...], {} for most.
+    """
 
 
 def init(

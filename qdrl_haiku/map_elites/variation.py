@@ -3,19 +3,29 @@
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
 
 from qdrl_haiku.types import Array, Key, Tree
 
-VariationFn = Callable[[Key, Tree, Tree], Tree]
-"""Offspring of pairs of parents.
 
-Args: the key, consumed; the first parents and the second, trees of arrays
-[n, ...], which may be the same individuals.
-Returns: the offspring, the same tree of arrays [n, ...] and dtypes.
-"""
+class VariationFn(Protocol):
+  """Makes offspring of pairs of parents; such as `iso_line`, sigmas bound."""
+
+  def __call__(self, key: Key, x1: Tree, x2: Tree, /) -> Tree:
+    """Varies individuals.
+
+    Args:
+      key: consumed.
+      x1: the first parents, a tree of arrays [n, ...].
+      x2: the second parents, likewise; they may be the same individuals.
+
+    Returns:
+      The offspring, the same tree of arrays [n, ...] and dtypes.
+    """
+
 
 IsWeightFn = Callable[[jax.tree_util.KeyPath], bool]
 """Whether the leaf at a path is a weight, in place of `weights_only`'s rule."""

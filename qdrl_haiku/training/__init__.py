@@ -21,3 +21,4 @@ from qdrl_haiku.training.state import (
   Population,
   State,
 )
+from qdrl_haiku.training.teachers import teacher

@@ -188,8 +188,16 @@ def _taught(
     size, gradient_share, injection_share)
   if not sees_targets:  # There is one policy to inject.
     injected, varied = min(injected, 1), varied + max(0, injected - 1)
+  num_agents, env = max(size, setup.qd.num_initial_genotypes), setup.eval_env
+  steps = num_agents * setup.config.num_eval_episodes * env.episode_length
+  if steps > setup.config.capacity:
+    raise ValueError(
+      f"replay_capacity {setup.config.capacity} is less than the "
+      f"{steps} transitions of {num_agents} agents' episodes; raise it.")
   return make(
-    teachers.make_teacher(setup, sees_targets=sees_targets),
+    teachers.teacher(
+      env, setup.learner, setup.config, setup.qd.teaching,
+      sees_targets=sees_targets, mesh=setup.mesh),
     setup.qd.variation_fn, gradient_batch_size=improved,
     injection_batch_size=injected, variation_batch_size=varied)
 

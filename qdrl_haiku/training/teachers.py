@@ -6,10 +6,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import map_elites, replay, trees, types
+from qdrl_haiku import environments, learners, map_elites, replay, trees, types
 from qdrl_haiku.cpu import one_by_one
 from qdrl_haiku.distributed import sharding
-from qdrl_haiku.training.setup import Setup
+from qdrl_haiku.training.config import TeachingConfig, TrainingConfig
 from qdrl_haiku.training.state import Members
 from qdrl_haiku.types import Array, Key, Metrics, Transition, Tree
 
@@ -29,16 +29,41 @@ class TeacherState(NamedTuple):
   num_restarts: Array  # int32 [], how often it was no longer finite.
 
 
-def make_teacher(setup: Setup, *, sees_targets: bool) -> map_elites.Teacher:
+def teacher(
+  env: environments.BatchedEnvironment, learner: learners.Learner,
+  config: TrainingConfig = TrainingConfig(),
+  teaching: TeachingConfig = TeachingConfig(), *, sees_targets: bool = False,
+  mesh: jax.sharding.Mesh | None = None,
+) -> map_elites.Teacher:
   """Makes the teacher of `map_elites.pga_emitter` or `dcrl_emitter`.
+
+  Individuals are `map_elites.Elite`s, and what it remembers of an evaluation is
+  in `extra`: "transitions" and "lengths", as `actors.evaluate` returns them.
 
   A critic that sees targets learns from rewards that are lifted by the
   environment's offset, kept at 0 or above, and weighted by how near the
   episodes came to their target (`map_elites.dcrl_similarity`).
+
+  Args:
+    env: in which agents are evaluated.
+    learner: of the agents, with `share`, such as `learners.td3`; with
+      `own_critics=False` an elite has no critics of its own.
+    config: of which `replay_capacity`, which holds at least an evaluation's
+      transitions, `batch_size` and `min_replay_size` count.
+    teaching: for how many steps critic and agents learn.
+    sees_targets: whether critic and policy see targets, for `dcrl_emitter`.
+    mesh: of the devices that share the work, see `training.Setup`.
+
+  Raises:
+    ValueError: if the environment has no descriptor, the learner no `share`, or
+      a setting doesn't fit them.
   """
-  descriptor = setup.eval_env.descriptor
-  assert descriptor is not None
-  if setup.learner.share is None:
+  descriptor = env.descriptor
+  if descriptor is None:
+    raise ValueError(
+      "a repertoire's critic needs an environment with state descriptors; take "
+      "one that has, or give yours a Descriptor.")
+  if learner.share is None:
     raise ValueError(
       "this emitter's agents learn from critics that they share, and the "
       "learner can't share its own; take td3, or give yours `share`.")
@@ -48,22 +73,14 @@ def make_teacher(setup: Setup, *, sees_targets: bool) -> map_elites.Teacher:
       "this emitter compares descriptors in units of their bounds, and "
       f"those of {', '.join(descriptor.names)} aren't all finite; give the "
       "environment's descriptor finite ones, or take pga.")
-  shared = setup.learner.share(descriptor.size if sees_targets else 0)
-  learner, buffer, config = shared.learner, setup.buffer, setup.qd.teaching
+  shared = learner.share(descriptor.size if sees_targets else 0)
+  critic, buffer = shared.learner, replay.uniform(config.capacity)
   num_updates, rest = divmod(
-    config.num_critic_steps, learner.batches_per_update)
+    teaching.num_critic_steps, critic.batches_per_update)
   if rest:
     raise ValueError(
-      f"num_critic_steps {config.num_critic_steps} must be a multiple of the "
-      f"{learner.batches_per_update} critic steps of an update.")
-  num_agents = max(
-    setup.qd.variation_batch_size, setup.qd.num_initial_genotypes)
-  steps = num_agents * setup.config.num_eval_episodes
-  steps *= setup.eval_env.episode_length
-  if steps > setup.config.capacity:
-    raise ValueError(
-      f"replay_capacity {setup.config.capacity} is less than the "
-      f"{steps} transitions of {num_agents} agents' episodes; raise it.")
+      f"num_critic_steps {teaching.num_critic_steps} must be a multiple of the "
+      f"{critic.batches_per_update} critic steps of an update.")
   lower, upper = map(jnp.float32, (descriptor.lower, descriptor.upper))
 
   def scaled(descriptors: Array) -> Array:
@@ -74,7 +91,6 @@ def make_teacher(setup: Setup, *, sees_targets: bool) -> map_elites.Teacher:
     return targets if sees_targets else targets[..., :0]
 
   def init(key: Key) -> TeacherState:
-    env = setup.eval_env
     # float32 also in programs that enable float64.
     observation, action, place = (
       jnp.zeros(size, jnp.float32)
@@ -85,7 +101,7 @@ def make_teacher(setup: Setup, *, sees_targets: bool) -> map_elites.Teacher:
       next_observation=observation,
       extras={"descriptor": place, "target": place} if sees_targets else {})
     return TeacherState(
-      learner.init(key), buffer.init(example), jnp.zeros((), jnp.int32))
+      critic.init(key), buffer.init(example), jnp.zeros((), jnp.int32))
 
   def remember(
     state: TeacherState, evaluated: map_elites.Evaluated, targets: Array
@@ -110,7 +126,7 @@ def make_teacher(setup: Setup, *, sees_targets: bool) -> map_elites.Teacher:
     seen = _with_target(rows.observation, rows)
     return state._replace(
       # Statistics leave out what is not finite.
-      agent=learner.observe(
+      agent=critic.observe(
         state.agent, jnp.where(valid[:, None], seen, jnp.nan)),
       replay=buffer.add_where(state.replay, rows, valid))
 
@@ -118,7 +134,7 @@ def make_teacher(setup: Setup, *, sees_targets: bool) -> map_elites.Teacher:
     reward = rows.reward
     if sees_targets:
       reward = map_elites.dcrl_similarity(
-        rows.extras["descriptor"], rows.extras["target"], config.length_scale
+        rows.extras["descriptor"], rows.extras["target"], teaching.length_scale
       ) * jnp.maximum(reward + descriptor.reward_offset, 0)
     return rows._replace(
       observation=_with_target(rows.observation, rows), reward=reward,
@@ -129,8 +145,7 @@ def make_teacher(setup: Setup, *, sees_targets: bool) -> map_elites.Teacher:
   ) -> tuple[types.State, Metrics]:
     def update(agent: types.State, inputs: Tree) -> tuple[types.State, Metrics]:
       rows, key = inputs
-      return learner.update(
-        agent, setup.learner.hyperparams, as_learned(rows), key)
+      return critic.update(agent, learner.hyperparams, as_learned(rows), key)
 
     agent, metrics = jax.lax.scan(update, agent, (batches, keys))
     return agent, jax.tree.map(jnp.mean, metrics)
@@ -141,13 +156,13 @@ def make_teacher(setup: Setup, *, sees_targets: bool) -> map_elites.Teacher:
     sample_key, update_key, restart_key = jax.random.split(key, 3)
 
     def train_now(state: TeacherState) -> Tree:
-      shape = (num_updates, learner.batches_per_update, setup.config.batch_size)
+      shape = (num_updates, critic.batches_per_update, config.batch_size)
       return one_by_one.one_by_one_alone(learn)(
         state.agent, buffer.sample(state.replay, sample_key, shape),
         jax.random.split(update_key, num_updates))
 
     agent, metrics = jax.lax.cond(
-      buffer.can_sample(state.replay, setup.config.min_replay_size), train_now,
+      buffer.can_sample(state.replay, config.min_replay_size), train_now,
       lambda state: (
         state.agent,
         jax.tree.map(
@@ -157,7 +172,7 @@ def make_teacher(setup: Setup, *, sees_targets: bool) -> map_elites.Teacher:
     is_finite = trees.all_finite_leaves(agent, 0)
     agent = jax.tree.map(
       lambda x, new: jnp.where(is_finite, x, new), agent,
-      learner.init(restart_key))
+      critic.init(restart_key))
     num_restarts = state.num_restarts + ~is_finite
     state = TeacherState(agent, state.replay, num_restarts)
     return state, metrics | {
@@ -167,40 +182,38 @@ def make_teacher(setup: Setup, *, sees_targets: bool) -> map_elites.Teacher:
   def improve(
     state: TeacherState, elites: map_elites.Elite, targets: Array, key: Key
   ) -> map_elites.Elite:
-    shape = (config.num_policy_steps, setup.config.batch_size)
+    shape = (teaching.num_policy_steps, config.batch_size)
     observations = buffer.sample(state.replay, key, shape).observation
 
-    def improve_all(
-      setup: Setup, known: Tree, genotypes: Tree, at: Array
-    ) -> Tree:
-      del setup
+    def improve_all(known: Tree, agents: Tree) -> Tree:
       in_turn = one_by_one.one_by_one_on_cpu(
         lambda agent, observations, genotype, at: shared.improve(
-          agent, genotype, observations, at, config.offspring_learning_rate))
-      return jax.vmap(in_turn, (None, None, 0, 0))(*known, genotypes, at)
+          agent, genotype, observations, at, teaching.offspring_learning_rate))
+      return jax.vmap(in_turn, (None, None, 0, 0))(*known, *agents)
 
     # Replicated: XLA would otherwise shard the choice of parents too.
-    elites, targets = sharding.replicate(setup.mesh, (elites, targets))
+    elites, targets = sharding.replicate(mesh, (elites, targets))
     improved = sharding.all_gather(
-      setup.mesh,
-      setup.over_members(improve_all, (state.agent, observations))(
+      mesh,
+      sharding.run_on_shards(mesh, improve_all, (state.agent, observations))(
         elites.genotype, context(scaled(targets))),
       targets.shape[0])
     # Without enough transitions nothing is learned.
-    can = buffer.can_sample(state.replay, setup.config.min_replay_size)
+    can = buffer.can_sample(state.replay, config.min_replay_size)
     return elites._replace(genotype=jax.tree.map(
       lambda x, old: jnp.where(can, x, old), improved, elites.genotype))
 
   def policies(state: TeacherState, targets: Array) -> map_elites.Elite:
     at = jax.vmap(shared.genotype_at, (None, 0))
-    genotypes = sharding.run_replicated(setup.mesh, at)(
+    genotypes = sharding.run_replicated(mesh, at)(
       state.agent, context(scaled(targets)))
-    hyperparams = setup.default_hyperparams(targets.shape[0])
+    hyperparams = jax.tree.map(
+      lambda x: jnp.full(targets.shape[0], x, jnp.float32), learner.hyperparams)
     return map_elites.Elite(genotypes, hyperparams)
 
   return map_elites.Teacher(
     init=init, remember=remember,
-    train=sharding.run_replicated(setup.mesh, train_alone), improve=improve,
+    train=sharding.run_replicated(mesh, train_alone), improve=improve,
     policies=policies)
 
 

@@ -17,7 +17,6 @@ from qdrl_haiku import (
   training,
   types,
 )
-from qdrl_haiku.training import teachers
 from tests import toy
 from tests.training import common
 
@@ -78,7 +77,10 @@ def setup_of(emitter):
 
 
 def _teacher(sees_targets, setup=None):
-  return teachers.make_teacher(setup or _setup(), sees_targets=sees_targets)
+  setup = setup or _setup()
+  return training.teacher(
+    setup.eval_env, setup.learner, setup.config, setup.qd.teaching,
+    sees_targets=sees_targets)
 
 
 def _told(rewards, lengths):
@@ -201,8 +203,18 @@ def _unbounded():
   (_setup(replay_capacity=23), "replay_capacity 23 is less than the 24 tra"),
   (_unbounded(), "of x, steps aren't all finite; give")])
 def test_what_could_not_teach_is_refused(setup, message):
+  qd = setup.map_elites._replace(emitter="dcrl")
   with pytest.raises(ValueError, match=message):
-    _teacher(True, setup)
+    common.shapes(setup._replace(map_elites=qd))
+
+
+@pytest.mark.parametrize(("walk", "learner", "message"), [
+  (toy.Countdown(3), _learner(), "with state descriptors; take one"),
+  (_Walk(), toy.linear_learner(), "can't share its own; take td3, or give")])
+def test_by_hand_what_could_not_teach_is_refused(walk, learner, message):
+  env = environments.Environment(walk, episode_length=_TIMES)
+  with pytest.raises(ValueError, match=message):
+    training.teacher(env, learner)
 
 
 @pytest.mark.parametrize(("size", "shares", "expected"), [
