@@ -76,10 +76,13 @@ def launch_main(
   # To look through them at the end would take another second or two.
   atexit.register(gc.freeze)
   flags_lib.define_flags(known.values())
-  app.run(guarded, flags_parser=functools.partial(_parse, known=list(known)))
+  app.run(guarded, flags_parser=functools.partial(
+    _parse, known=list(known), renamed=renamed or {}))
 
 
-def _parse(argv: Sequence[str], *, known: Sequence[str]) -> list[str]:
+def _parse(
+  argv: Sequence[str], *, known: Sequence[str], renamed: Mapping[str, str]
+) -> list[str]:
   """Parses flags; a wrong one ends the program with one line."""
   try:
     arguments = flags.FLAGS([_as_flagfile(argument) for argument in argv])
@@ -92,7 +95,9 @@ def _parse(argv: Sequence[str], *, known: Sequence[str]) -> list[str]:
     return arguments
   except flags.UnrecognizedFlagError as error:
     fix = names.nearest_name(error.flagname, known)
-    if not fix.startswith("did you mean"):
+    if own := renamed.get(error.flagname):
+      fix = f"here it is --{own}."
+    elif not fix.startswith("did you mean"):
       fix = "--help lists those that there are."
     message = f"--{error.flagname} is no flag of this launcher; {fix}"
   except flags.IllegalFlagValueError as error:

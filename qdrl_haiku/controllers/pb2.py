@@ -22,18 +22,18 @@ from qdrl_haiku.ranges import Fixed, Interval
 from qdrl_haiku.types import Array, Hyperparams, Key, Tree
 
 _OPERATORS = (SURVIVE, "suggested", "reinitialise")
-# With more, a decision takes minutes.
-_MAX_WINDOW = 4096
+# With more than the largest, a decision takes minutes.
+_WINDOW, _MAX_WINDOW = 128, 4096
 
 
 @dataclasses.dataclass(frozen=True)
 class PB2Config(ExploitationConfig):
   """Configures `pb2`."""
 
-  window: int = setting(
-    128,
+  window: int | None = setting(
+    None,
     "Latest changes of fitness that the model is made of, one per member and "
-    "decision; at least the population's size.",
+    "decision; at least the population's size, and by default 128 or that.",
     low=1, high=_MAX_WINDOW, flag="pb2_window", offered=False, needs="members")
   optimism: float = setting(
     1.0,
@@ -102,17 +102,17 @@ def pb2(config: PB2Config, search_space: Tree) -> Controller:
   def init(key: Key, population_size: int) -> tuple[PB2State, Hyperparams]:
     hyperparams = space.draw(key, population_size)
     exploitation.exploitation_counts(config, population_size)
-    if config.window < population_size:
+    window = config.window or min(max(_WINDOW, population_size), _MAX_WINDOW)
+    if window < population_size:
       raise ValueError(
-        f"window={config.window} is less than"
-        f" population_size={population_size}; use a smaller population, or as"
-        " much in Python's PB2Config.")
+        f"population_size={population_size} is more than the {window} latest"
+        " changes that pb2 models (its window); use a smaller population.")
     unknown = pb2_model.empty_pb2_model_changes(
       population_size, len(space.ranges))
     return PB2State(
       num_decisions=jnp.zeros((), jnp.int32),
       changes=pb2_model.empty_pb2_model_changes(
-        config.window, len(space.ranges)),
+        window, len(space.ranges)),
       decided=unknown, kept=unknown,
       parameters=gaussian_process.init_gaussian_process(1 + len(scales)),
     ), hyperparams

@@ -52,6 +52,12 @@ def plan_experiment(config: Config) -> Plan:
       setup = setup._replace(controller=controller)
   if repertoire is not None:
     size = repertoire.num_members(size)
+    if has_members and repertoire.num_replaced_by_samples is None:
+      repertoire = dataclasses.replace(
+        repertoire, num_replaced_by_samples=min(2, size - 1))
+      config = dataclasses.replace(config, repertoire=repertoire)
+    if setup.controller is not None and repertoire.parts[0].batch_size:
+      _check_numbered(repertoire.emitter, setup.controller, size)
     setup = setup._replace(
       map_elites=_map_elites(config, repertoire, setup.eval_env, search_space))
   setup = setup._replace(config=dataclasses.replace(
@@ -61,11 +67,12 @@ def plan_experiment(config: Config) -> Plan:
     run = dataclasses.replace(run, num_timesteps=steps)
   learns = "learning" not in config.missing()
   if settings.replay_capacity is None or not learns:
-    capacity = training.LEAST_REPLAY
+    capacity = settings.least_capacity
     if learns and not setup.on_policy:
       # A critic that a repertoire shares stores what all agents do.
       number, steps = (size, 1) if has_members else (1, setup.num_evaluated[1])
-      capacity = _replay_capacity(run.num_timesteps * steps, number, setup.env)
+      capacity = max(capacity, _replay_capacity(
+        run.num_timesteps * steps, number, setup.env))
     settings = dataclasses.replace(settings, replay_capacity=capacity)
     setup = setup._replace(
       config=dataclasses.replace(setup.config, replay_capacity=capacity))
@@ -76,15 +83,14 @@ def plan_experiment(config: Config) -> Plan:
 def _replay_capacity(
   num_steps: int, population_size: int, env: environments.BatchedEnvironment
 ) -> int:
-  """Returns how many transitions an agent keeps by default.
+  """Returns how many transitions an agent keeps by default, or the least.
 
   Agents that forget early steps unlearn: in a long run off-policy learners need
   most of what they have seen (`launchers/RESULTS.md`).
   """
   row = 4 * (2 * env.observation_size + env.action_size + 2)
   of_each = _LARGEST_REPLAYS // (row * population_size)
-  largest = min(num_steps, _LARGEST_REPLAY, of_each)
-  return max(largest, training.LEAST_REPLAY)
+  return min(num_steps, _LARGEST_REPLAY, of_each)
 
 
 def _interval(config: Config, learner: learners.Learner) -> int:
@@ -109,6 +115,17 @@ def _explore(
   if not isinstance(exploration, controllers.ExplorationConfig):
     exploration = controllers.PBTConfig()
   return controllers.explore(exploration, search_space)
+
+
+def _check_numbered(
+  emitter: str, controller: controllers.Controller, size: int
+) -> None:
+  """Refuses a population whose size the emitter has, by what was given."""
+  try:
+    controllers.check_controller(controller, size)
+  except ValueError as error:
+    message = str(error).replace(f"population_size={size}", f"{emitter=!s}")
+    raise ValueError(message) from error
 
 
 def _map_elites(
@@ -140,9 +157,7 @@ def _map_elites(
       _explore(config, search_space)),
     variation_batch_size=repertoire.num_variations,
     num_initial_genotypes=repertoire.num_initial_genotypes,
-    num_replaced_by_samples=repertoire.num_replaced_by_samples
-    if repertoire.has_members
-    else 0,
+    num_replaced_by_samples=repertoire.num_replaced_by_samples or 0,
     qd_offset=offset, shard_repertoire=repertoire.shard_repertoire,
     teaching=repertoire.teaching,
     resampling=repertoire.resampling

@@ -138,9 +138,9 @@ def check_learner_rollout(
   if rewards.size % num_minibatches:
     steps, num_envs = rewards.shape
     raise ValueError(
-      f"num_minibatches={num_minibatches} can't share the {rewards.size} "
-      f"transitions of rollout_length={steps} times num_envs={num_envs} "
-      "evenly; give a divisor of that, or change one of these.")
+      f"rollout_length={steps} times num_envs={num_envs} are {rewards.size} "
+      f"transitions, which can't be cut into {num_minibatches} equal "
+      f"minibatches; make that product a multiple of {num_minibatches}.")
   checks.check_hyperparams(hyperparams, defaults)
 
 

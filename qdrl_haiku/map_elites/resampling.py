@@ -84,8 +84,8 @@ class DeepArchive(NamedTuple):
     """
     if tessellation.num_cells * resampling.depth > MAX_CELLS:
       raise ValueError(
-        f"resampling depth {resampling.depth} times {tessellation.num_cells} "
-        f"cells is more than {MAX_CELLS}; lower one of them.")
+        f"{tessellation.num_cells} cells of {resampling.depth} individuals are "
+        f"too many; make at most {MAX_CELLS // resampling.depth} cells.")
     genotype = jax.tree.map(lambda x: x[0], evaluated.genotypes)
     empty = Repertoire.init(genotype, tessellation)
     num_cells, num_dimensions = empty.descriptors.shape

@@ -20,21 +20,18 @@ from qdrl_haiku.training import members as members_lib
 from qdrl_haiku.training.setup import Setup
 from qdrl_haiku.training.state import InitialStates, State
 
-# The settings that make a part smaller.
-_SETTINGS = {
-  "networks and optimisers": "population_size or the networks' hidden layers",
-  "replay": "replay_capacity or population_size",
-  "environments": "num_envs, pool_size or population_size",
-  "repertoire": "grid_shape, num_cells or resampling_depth",
-  "emitters and controller": "the emitters' and the controller's settings",
-  "evaluation": (
-    "num_eval_episodes, population_size, variation_batch_size, "
-    "num_initial_genotypes or episode_length"),
-  "batches to learn from": (
-    "batch_size, grad_updates_per_step, num_critic_steps, rollout_length, "
-    "num_envs or population_size"),
-  "replay while children inherit": "replay_capacity or population_size",
-  "elites evaluated again": "num_reevaluations"}
+# Parts, and the settings that make them smaller; `_settings` says which
+# settings members, agents and learning are.
+_SETTINGS: dict[str, tuple[str, ...]] = {
+  "networks and optimisers": ("the networks' hidden layers", "members"),
+  "replay": ("replay_capacity", "members"),
+  "environments": ("num_envs", "members"),
+  "repertoire": ("grid_shape", "num_cells"),
+  "emitters and controller": ("the emitters' and the controller's settings",),
+  "evaluation": ("num_eval_episodes", "episode_length", "agents"),
+  "batches to learn from": ("learning",),
+  "replay while children inherit": ("replay_capacity", "members"),
+  "elites evaluated again": ("num_reevaluations",)}
 _FLOAT = np.dtype(np.float32).itemsize
 
 
@@ -114,8 +111,10 @@ def available_memory_bytes(devices: Iterable[jax.Device]) -> int | None:
   return total
 
 
-def check_memory(plan: MemoryPlan, available: int | None) -> None:
-  """Refuses a plan that is larger than the memory."""
+def check_memory(
+  plan: MemoryPlan, available: int | None, setup: Setup
+) -> None:
+  """Refuses a setup's plan that is larger than the memory."""
   if available is None or plan.total <= available:
     return
   parts = plan.held | plan.in_turn
@@ -123,7 +122,28 @@ def check_memory(plan: MemoryPlan, available: int | None) -> None:
   raise ValueError(
     f"this run would need {_with_unit(plan.total)} of memory, but there are "
     f"{_with_unit(available)}; {largest} would take the most, "
-    f"{_with_unit(parts[largest])}: lower {_SETTINGS[largest]}.")
+    f"{_with_unit(parts[largest])}: lower {_settings(setup, largest)}.")
+
+
+def _settings(setup: Setup, part: str) -> str:
+  """Names the settings that a setup has and that make a part smaller."""
+  qd, members, taught = setup.map_elites, ["population_size"], False
+  agents = members
+  if qd is not None:
+    varied = ["variation_batch_size"]
+    if isinstance(qd.emitter, tuple) and qd.emitter[0].batch_size:
+      members, varied = ["the numbers in emitter"], []
+    is_named = setup.trains_members or not varied
+    agents = ["num_initial_genotypes", *varied, *members * is_named]
+    taught = not {"pga", "dcrl"}.isdisjoint(qd.emitter_names)
+  learning = ["batch_size", *["num_critic_steps"] * taught]
+  if setup.on_policy:
+    learning = ["rollout_length", "num_envs", *members]
+  elif setup.trains_members:
+    learning += ["grad_updates_per_step", *members]
+  named = {"members": members, "agents": agents, "learning": learning}
+  *others, last = (y for x in _SETTINGS[part] for y in named.get(x, [x]))
+  return ", ".join(others) + " or " * bool(others) + last
 
 
 def describe_memory_plan(plan: MemoryPlan, available: int | None) -> str:

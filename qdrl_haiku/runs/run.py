@@ -82,7 +82,7 @@ def run(
   if hosts.is_first_host():
     print(memory.describe_memory_plan(plan, available))
     print(validation.describe_valid_mesh(setup, is_chosen), flush=True)
-  memory.check_memory(plan, available)
+  memory.check_memory(plan, available, setup)
   if config.dry_run:
     return {}, None
   if config.resume:

@@ -1,7 +1,6 @@
 """Training: what composes environments, actors, learners and controllers."""
 
 from qdrl_haiku.training.config import (
-  LEAST_REPLAY,
   CMAConfig,
   TeachingConfig,
   TrainingConfig,

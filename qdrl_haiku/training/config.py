@@ -8,8 +8,8 @@ from typing import NamedTuple
 from qdrl_haiku import learners
 from qdrl_haiku.config import Settings, setting
 
-LEAST_REPLAY = 100_000
-"""Transitions that an agent keeps by default, or more in a longer run."""
+# Transitions that an agent keeps by default, or more in a longer run.
+_LEAST_REPLAY = 100_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,11 +104,7 @@ class TrainingConfig(Settings):
 
   def __post_init__(self) -> None:
     super().__post_init__()
-    for name, number in (
-      ("min_replay_size", self.min_replay_size),
-      ("batch_size", self.batch_size),
-      ("n_step times num_envs", self.n_step * self.num_envs),
-    ):
+    for name, number in self._stored():
       if number > self.capacity:
         raise ValueError(
           f"{name} {number} is more than replay_capacity {self.capacity}; "
@@ -116,8 +112,20 @@ class TrainingConfig(Settings):
 
   @property
   def capacity(self) -> int:
-    """Transitions in each agent's replay buffer, 100,000 if none are given."""
-    return self.replay_capacity or LEAST_REPLAY
+    """Transitions in each agent's replay buffer."""
+    return self.replay_capacity or self.least_capacity
+
+  @property
+  def least_capacity(self) -> int:
+    """The least capacity by default: 100,000, or what other settings need."""
+    return max(_LEAST_REPLAY, *(number for _, number in self._stored()))
+
+  def _stored(self) -> tuple[tuple[str, int], ...]:
+    """Returns the numbers of transitions that a replay buffer has to hold."""
+    return (
+      ("min_replay_size", self.min_replay_size),
+      ("batch_size", self.batch_size),
+      ("n_step times num_envs", self.n_step * self.num_envs))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -200,9 +208,9 @@ class CMAConfig(Settings):
     size, rest = divmod(batch_size, self.num_strategies)
     if rest or size < 2:
       raise ValueError(
-        f"num_strategies {self.num_strategies} can't share {batch_size} "
-        "offspring evenly, two or more each; give a multiple as "
-        "variation_batch_size, or after the emitter's name.")
+        f"CMA-ES can't make {batch_size} offspring; give a multiple of "
+        f"{self.num_strategies} that is at least {2 * self.num_strategies}, as "
+        "variation_batch_size, or after cma where emitters have numbers.")
     return size
 
 

@@ -94,8 +94,8 @@ def _as_planned(
   if emitter.batch_size != planned:
     raise ValueError(
       f"the emitter makes {emitter.batch_size} agents, and {planned} are "
-      f"planned, of which variation_batch_size="
-      f"{setup.qd.variation_batch_size} are no members; give as many.")
+      f"planned, of which {setup.qd.variation_batch_size} are no members "
+      "(setup.qd.variation_batch_size); make as many.")
   return emitter
 
 

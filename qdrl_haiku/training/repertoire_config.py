@@ -38,10 +38,11 @@ class RepertoireConfig(Settings):
     10, "Variations of elites in each generation.", low=0, needs="unnumbered")
   num_initial_genotypes: int = setting(
     20, "Random agents in the first repertoire.", low=1)
-  num_replaced_by_samples: int = setting(
-    2,
+  num_replaced_by_samples: int | None = setting(
+    None,
     "Members that elites of the repertoire replace in each generation: the "
-    "worst that the controller neither replaces nor copies.",
+    "worst that the controller neither replaces nor copies; by default two, "
+    "but not all.",
     low=0, offered=False, needs="members")
   tessellation: str = setting(
     "grid",

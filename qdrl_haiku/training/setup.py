@@ -343,6 +343,7 @@ def _ignored(setup: Setup) -> Iterator[str]:
     value = getattr(setup.config, name)
     default = getattr(config_lib.TrainingConfig, name)
     # Runs note how much they would keep, though they keep nothing.
-    is_noted = name == "replay_capacity" and value == config_lib.LEAST_REPLAY
+    least = setup.config.least_capacity
+    is_noted = name == "replay_capacity" and value == least
     if value != default and not is_noted:
       yield f"{name}={value!r} has no effect: {why}; leave it at {default!r}."

@@ -61,9 +61,11 @@ _MF = controllers.MFPBTConfig
   # Calls.
   (lambda: _init(controllers.pbt, _pbt(), 0), "population_size=0 has no"),
   (lambda: _init(controllers.pbt, _pbt(num_parents=3, num_replaced=2), 4),
-   "num_parents=3 and num_replaced=2 .* population_size=4"),
+   "size=4 is too small for num_parents=3 and num_replaced=2, since no parent"),
+  (lambda: _init(controllers.pbt, _pbt(num_parents=4), 4),
+   "population_size=4 is too small for num_parents=4, since no parent"),
   (lambda: _init(controllers.pb2, controllers.PB2Config(window=32), 64),
-   "window=32 is less than population_size=64"),
+   "population_size=64 is more than the 32 latest changes"),
   (lambda: _init(controllers.mf_pbt, _MF(), 12),
    "population_size=12 can't be divided .* multiple of 8"),
   (lambda: _update((2, 2), x=jnp.zeros(2)), r"fitness \(2, 2\) and"),

@@ -90,6 +90,14 @@ def test_offspring_of_a_critic_have_a_learning_rate(emitter):
   assert config.build().qd.teaching.offspring_learning_rate == 1e-3
 
 
+@pytest.mark.parametrize(("emitter", "expected"), [
+  ("pbt", 2), ("pbt:3,ga:4", 2), ("pbt:2,ga:4", 1), ("pbt:1,ga:4", 0),
+  ("ga", 0)])
+def test_elites_replace_two_members_by_default_but_not_all(emitter, expected):
+  config = experiment.TRAIN_ME_PBT.configure(_MAZE | {"emitter": emitter})
+  assert config.build().qd.num_replaced_by_samples == expected
+
+
 @pytest.mark.parametrize(("flags", "expected"), [
   ({"num_timesteps": 20_000}, 100_000),
   ({"num_timesteps": 400_000}, 400_000),
@@ -97,6 +105,7 @@ def test_offspring_of_a_critic_have_a_learning_rate(emitter):
   # Of 32 bytes each: two observations and an action of two numbers, and two.
   ({"num_timesteps": 400_000, "population_size": 256}, 2**31 // 256 // 32),
   ({"num_timesteps": 400_000, "population_size": 4096}, 100_000),
+  ({"num_timesteps": 20_000, "min_replay_size": 150_000}, 150_000),
   ({"num_timesteps": 400_000, "replay_capacity": 5000}, 5000)], ids=str)
 def test_agents_remember_their_whole_run_up_to_a_million_steps(flags, expected):
   config = experiment.TRAIN_PBT.configure(_MAZE | flags)

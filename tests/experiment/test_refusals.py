@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+import re
 
 import jax.numpy as jnp
 import pytest
@@ -104,7 +105,29 @@ _CASES = [
   ("train_me_pbt", "--emitter=cma --iso_sigma=1", "cma varies nothing"),
   ("train_me_pbt",
    "--emitter=cma --learner=td3 --hidden_layer_sizes=8 --num_strategies=3 "
-   "--variation_batch_size=10", "can't share 10 offspring even")]
+   "--variation_batch_size=10", "make 10 offspring; give a multiple of 3 that"),
+  # Beside defaults that nobody typed.
+  ("train_me_pbt", "--emitter=pbt:2,ga:4 --num_replaced_by_best=2",
+   "emitter=pbt:2,ga:4 is too small for num_replaced=2, .*replace fewer"),
+  ("train_me_pbt", "--gradient_population_size=2 --num_replaced_by_best=2",
+   "population_size=2 is too small for num_replaced=2, since no parent"),
+  ("train_me_pbt", "--emitter=pbt:6,ga:4 --controller=mf_pbt",
+   "emitter=pbt:6,ga:4 can't be divided into 2 groups.* a multiple of 8"),
+  ("train_pbt", "--num_replaced=8", "size=8 is too small for num_replaced=8"),
+  ("train_pbt", "--controller=pb2 --population_size=5000",
+   "population_size=5000 is more than the 4096 latest changes"),
+  ("train", "--learner=ppo --num_envs=1",
+   "rollout_length=25 times num_envs=1 are 25 .* a multiple of 4"),
+  ("train_me_pbt", "--emitter=cma --learner=td3 --hidden_layer_sizes=8 "
+   "--variation_batch_size=1", "make 1 offspring; give .* at least 2, as"),
+  ("train_me_pbt", "--adding=adaptive --grid_shape=20000,20000",
+   "400000000 cells of 4 individuals are too many; make at most 268435456"),
+  ("train_me_pbt", "--emitter=pbt:4,ga:100000000",
+   "episode_length, num_initial_genotypes or the numbers in emitter"),
+  ("train_pbt", "--num_envs=100000000 --num_timesteps=2000000000",
+   "lower batch_size, grad_updates_per_step or population_size")]
+# In messages that say "in Python".
+_IN_PYTHON = {"skill_prior"}
 
 
 def countdown():
@@ -142,6 +165,12 @@ def controller_without_state(search_space):
   return pbt._replace(update=lambda *args: pbt.update(*args)[1])
 
 
+_SETTINGS = {
+  name
+  for program in experiment.PROGRAMS.values()
+  for name in (*program.settings(), *program.renamed)}
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _checked_once():
   """Makes and checks each environment once."""
@@ -165,9 +194,28 @@ def _try(program, flags):
   ids=[f"{program} {flags}" for program, flags, _ in _CASES])
 def test_nonsense_is_refused(program, flags, message, tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
-  with pytest.raises(ValueError, match=message):
+  with pytest.raises(ValueError, match=message) as error:
     _try(program, flags)
   assert list(tmp_path.iterdir()) == []
+  # What is named was typed, or can be in this program.
+  known, typed = experiment.PROGRAMS[program], re.findall(r"--(\w+)", flags)
+  named = set(re.findall(r"\w+_\w+", str(error.value))) & _SETTINGS
+  named = {known.renamed.get(name, name) for name in named}
+  assert named <= {*known.flags(), *typed, *_IN_PYTHON}
+
+
+_LIMITS = [
+  ("train_me_pbt", "--emitter=pbt:2,ga:4"), ("train_me_pbt", "--emitter=pbt:1"),
+  ("train_me_pbt", "--gradient_population_size=2"),
+  ("train_pbt", "--num_replaced=7"), ("train_pbt", "--population_size=1"),
+  ("train_pbt", "--controller=pb2 --population_size=200"),
+  ("train", "--min_replay_size=150000 --num_timesteps=1000000"),
+  ("train", "--learner=ppo --num_envs=100004 --num_timesteps=50002000")]
+
+
+@pytest.mark.parametrize(("program", "flags"), _LIMITS)
+def test_defaults_that_nobody_typed_make_room(program, flags):
+  _try(program, f"{flags} --hidden_layer_sizes=8")
 
 
 # Settings that may be any number, or that follow others.

@@ -72,7 +72,7 @@ _REFUSALS = [
   (lambda: _pga(2), "injection_batch_size=2 would inject"),
   (lambda: map_elites.cma_es(1025, 1, 8, 0.1), "use at most 1024, such as a"),
   (_cma_without_cells, "by the cells that they improve, and"),
-  (lambda: _deep(2**20, 2**11), "times 1048576 cells is more than 1073741824")]
+  (lambda: _deep(2**20, 2**11), "are too many; make at most 524288 cells")]
 
 
 @pytest.mark.parametrize(("call", "fragment"), _REFUSALS)

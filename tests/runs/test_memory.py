@@ -100,15 +100,16 @@ def test_each_device_has_the_repertoire_or_its_share(shards):
 
 
 def test_a_refusal_says_what_is_largest_and_how_to_lower_it():
+  setup = common.setup(_PBT)
   plan = memory.MemoryPlan(
     {"replay": 5 * _GIB, "environments": _GIB}, {"batches to learn from": _GIB})
   message = (
     "^this run would need 7.0 GiB of memory, but there are 7.0 GiB; replay "
     "would take the most, 5.0 GiB: lower replay_capacity or population_size.$")
   with pytest.raises(ValueError, match=message):
-    memory.check_memory(plan, plan.total - 1)
-  memory.check_memory(plan, plan.total)
-  memory.check_memory(plan, None)  # It can't be known.
+    memory.check_memory(plan, plan.total - 1, setup)
+  memory.check_memory(plan, plan.total, setup)
+  memory.check_memory(plan, None, setup)  # It can't be known.
 
 
 def test_cpus_share_the_memory_or_a_groups_share(monkeypatch):

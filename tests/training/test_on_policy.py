@@ -209,7 +209,7 @@ def test_it_learns_skills_and_fills_a_repertoire(program, flags, metric):
   (_remembering(), {"perturbation_interval": 36},
    "num_envs=2 and rollout_length=4 make iterations of 8 .* 32 or 40"),
   (learners.ppo(2, 2, learners.PPOConfig(num_minibatches=3)), {},
-   "num_minibatches=3 can't share the 8 .*rollout_length=4 times num_envs=2")])
+   "rollout_length=4 times num_envs=2 are 8 .* cut into 3 equal minibatches")])
 def test_what_fits_no_rollout_is_refused(learner, settings, message):
   setup = _setup(learner)
   setup = setup._replace(config=dataclasses.replace(setup.config, **settings))
