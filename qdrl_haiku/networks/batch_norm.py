@@ -79,9 +79,7 @@ class BatchNorm(hk.Module):
         {"mean": mean, "variance": variance})
     axes = tuple(range(inputs.ndim - 1))
     batch_mean = jnp.mean(inputs, axes)
-    # One pass over the inputs, and not two.
-    square = jnp.mean(jnp.square(inputs), axes)
-    batch_variance = jnp.maximum(square - jnp.square(batch_mean), 0.0)
+    batch_variance = jnp.mean(jnp.square(inputs - batch_mean), axes)
     deviation = jnp.sqrt(batch_variance + _EPSILON)
     factor, shift = scale / deviation, offset
     if self._renormalize:

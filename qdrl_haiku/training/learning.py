@@ -80,11 +80,11 @@ def train_members(
   sums = jnp.sum(rows.numbers, axis=0)
   metrics = {
     name: sums[:, i] / learned_iterations for i, name in enumerate(rows.names)}
-  mean = jnp.mean(observed["observation_mean"], axis=0)
-  square = jnp.mean(observed["observation_square"], axis=0)
-  metrics["observation_mean"] = mean
+  means = observed["observation_mean"]
+  metrics["observation_mean"] = jnp.mean(means, axis=0)
   metrics["observation_std"] = jnp.sqrt(
-    jnp.maximum(square - jnp.square(mean), 0.0))
+    jnp.mean(observed["observation_variance"], axis=0)
+    + jnp.var(means, axis=0))
   metrics |= {
     name: jnp.sum(x, axis=0).astype(float)
     for name, x in observed.items()
@@ -270,9 +270,11 @@ def _observed(observations: Array) -> dict[str, Array]:
   seen = jnp.where(counts[..., None], observations, 0.0)
   # Exactly 1 where all are counted, so that those means stay bit-identical.
   correction = counts[0].size / jnp.maximum(jnp.sum(counts, axis=(1, 2)), 1)
+  mean = jnp.mean(seen, axis=(1, 2, 3)) * correction
+  apart = jnp.where(counts[..., None], seen - mean[:, None, None, None], 0.0)
   return {
-    "observation_mean": jnp.mean(seen, axis=(1, 2, 3)) * correction,
-    "observation_square": jnp.mean(jnp.square(seen), axis=(1, 2, 3))
+    "observation_mean": mean,
+    "observation_variance": jnp.mean(jnp.square(apart), axis=(1, 2, 3))
     * correction}
 
 

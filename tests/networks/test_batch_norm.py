@@ -59,6 +59,17 @@ def test_in_training_the_batchs_statistics_move_averages(count, rate):
       after[name], old + rate * (batch - old), rtol=1e-5)
 
 
+def test_units_far_from_zero_are_normalised_by_their_deviation():
+  apply, params, state = _layer()
+  inputs = _RNG.normal(1000, 0.1, (256, 3)).astype(np.float32)
+  outputs, after = apply(params, _with(state), inputs, is_training=True)
+  exact = inputs.astype(np.float64)
+  np.testing.assert_allclose(
+    outputs, _expected(inputs, exact.mean(0), exact.var(0)), atol=5e-3)
+  np.testing.assert_allclose(
+    after["batch_norm"]["variance"], exact.var(0), rtol=1e-4)
+
+
 def test_otherwise_the_averages_are_used_and_stay():
   apply, params, state = _layer()
   before = _with(state, mean=[1.0, 2.0, 3.0], variance=[1.0, 4.0, 9.0])

@@ -1,5 +1,6 @@
 """Tests of one generation: learning, deciding, inheriting."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -111,6 +112,19 @@ def test_each_collected_observation_is_observed_once_and_reported(undisturbed):
     report.metrics["observation_mean"], seen.mean(axis=(1, 2)), rtol=1e-5)
   np.testing.assert_allclose(
     report.metrics["observation_std"], seen.std(axis=(1, 2)), rtol=1e-4)
+
+
+def test_the_spread_of_observations_is_told_far_from_zero():
+  class Far(common.Drift):
+    def reset(self, key):
+      return self._state(
+        1000 + 0.1 * jax.random.normal(key, (2,)), jnp.zeros(()))
+
+  trainer = common.Trainer(common.setup(env=Far))
+  state, report = trainer.step(trainer.first)
+  seen = np.float64(state.members.replay.storage.observation[:, :16])
+  np.testing.assert_allclose(
+    report.metrics["observation_std"], seen.std(axis=(1, 2)), rtol=1e-3)
 
 
 def test_episodes_that_reuse_a_state_are_counted(trainer, undisturbed):
