@@ -49,20 +49,20 @@ def xqc_critic_loss(
   logits_tm1: jax.Array, r_t: jax.Array, discount_t: jax.Array, q_t: jax.Array,
   log_prob_t: jax.Array, temperature: jax.Array, atoms: jax.Array,
 ) -> jax.Array:
-  """Returns the cross-entropy of the twin critics to the soft target, eq. 3.
+  """Returns the cross-entropy of the critics to the soft target, eq. 3.
 
   -sum_i sum_k two_hot(y)[k] log softmax(logits_tm1[i])[k],
   y = r_t + discount_t (min_i q_t[i] - temperature log_prob_t).
 
   The gradient goes to `logits_tm1` only: y and the atoms are constants. The
-  paper projects the smaller critic's whole distribution; y uses its mean only.
+  paper projects the smallest critic's whole distribution; y uses its mean only.
 
   Args:
-    logits_tm1: [2, K], the critics' logits for the action taken.
+    logits_tm1: [num_critics, K], the critics' logits for the action taken.
     r_t: [], the reward.
     discount_t: [], in [0, 1]: the discount, 0 after a termination.
-    q_t: [2], the target critics' values of an action drawn from the policy at
-      the next observation.
+    q_t: [num_critics], the target critics' values of an action drawn from the
+      policy at the next observation.
     log_prob_t: [], the log-probability of that action.
     temperature: [], >= 0: the weight of the entropy.
     atoms: [K], the values of the atoms, evenly spaced, ascending.

@@ -1,8 +1,9 @@
 """The losses of soft actor-critic, for one example.
 
 Haarnoja et al., "Soft actor-critic algorithms and applications", 2018,
-https://arxiv.org/abs/1812.05905, with twin critics. Log-probabilities are in
-nats. Every number may be traced, the temperature included.
+https://arxiv.org/abs/1812.05905. There may be any number of critics; SAC has
+two. Log-probabilities are in nats. Every number may be traced, the temperature
+included.
 """
 
 import chex
@@ -15,7 +16,7 @@ def sac_critic_loss(
   q_tm1: jax.Array, r_t: jax.Array, discount_t: jax.Array, q_t: jax.Array,
   log_prob_t: jax.Array, temperature: jax.Array,
 ) -> jax.Array:
-  """Returns the soft Bellman error of the twin critics, eq. 5.
+  """Returns the soft Bellman error of the critics, eq. 5.
 
   sum_i 0.5 (q_tm1[i] - y)^2,
   y = r_t + discount_t (min_i q_t[i] - temperature log_prob_t).
@@ -23,11 +24,11 @@ def sac_critic_loss(
   The gradient goes to `q_tm1` only: y is a constant.
 
   Args:
-    q_tm1: [2], the critics' values of the action taken.
+    q_tm1: [num_critics], the critics' values of the action taken.
     r_t: [], the reward.
     discount_t: [], in [0, 1]: the discount, 0 after a termination.
-    q_t: [2], the target critics' values of an action drawn from the policy at
-      the next observation.
+    q_t: [num_critics], the target critics' values of an action drawn from the
+      policy at the next observation.
     log_prob_t: [], the log-probability of that action.
     temperature: [], >= 0: the weight of the entropy.
 
@@ -49,12 +50,12 @@ def sac_policy_loss(
 
   temperature log_prob - min_i q_t[i].
 
-  The gradient goes to `log_prob` and, through the smaller value, to `q_t`, and
+  The gradient goes to `log_prob` and, through the smallest value, to `q_t`, and
   from both to the reparameterised action; none goes to `temperature`. The
   caller differentiates by the policy's parameters only: the critics stay fixed.
 
   Args:
-    q_t: [2], the critics' values of an action drawn from the policy.
+    q_t: [num_critics], the critics' values of an action drawn from the policy.
     log_prob: [], the log-probability of that action.
     temperature: [], >= 0: the weight of the entropy.
 

@@ -1,8 +1,9 @@
 """The losses of TD3, and its smoothed target action, for one example.
 
 Fujimoto et al., "Addressing function approximation error in actor-critic
-methods", 2018, https://arxiv.org/abs/1802.09477. Every number may be traced,
-the scale and the clip of the noise included.
+methods", 2018, https://arxiv.org/abs/1802.09477. There may be any number of
+critics; TD3 has two. Every number may be traced, the scale and the clip of the
+noise included.
 """
 
 import chex
@@ -24,11 +25,11 @@ def td3_critic_loss(
   The gradient goes to `q_tm1` only: y is a constant.
 
   Args:
-    q_tm1: [2], the critics' values of the action taken.
+    q_tm1: [num_critics], the critics' values of the action taken.
     r_t: [], the reward.
     discount_t: [], in [0, 1]: the discount, 0 after a termination.
-    q_t: [2], the target critics' values of `td3_target_action` at the next
-      observation.
+    q_t: [num_critics], the target critics' values of `td3_target_action` at
+      the next observation.
 
   Returns:
     [], the loss.
@@ -47,7 +48,7 @@ def td3_policy_loss(q_t: jax.Array) -> jax.Array:
   fixed.
 
   Args:
-    q_t: [2], the critics' values of the policy's action.
+    q_t: [num_critics], the critics' values of the policy's action.
 
   Returns:
     [], the loss.

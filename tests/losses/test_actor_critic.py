@@ -29,6 +29,13 @@ _CASES = (
   # y = 0.5; 0.5 (0.5^2 + 1.5^2).
   ("sac_termination", losses.sac_critic_loss, _SAC | {"discount_t": 0.0}, 1.25,
    {"q_tm1": [0.5, 1.5]}),
+  # As "sac", and 0.5 * 1.25^2 of a third critic.
+  ("three_critics", losses.sac_critic_loss,
+   _SAC | {"q_tm1": [1.0, 2.0, 4.0], "q_t": [3.0, 2.0, 5.0]}, 2.59375,
+   {"q_tm1": [-1.75, -0.75, 1.25]}),
+  # y = 0.5 + 0.9 * 3 = 3.2; 0.5 * 2.2^2.
+  ("one_critic", losses.td3_critic_loss, _TD3 | {"q_tm1": [1.0], "q_t": [3.0]},
+   2.42, {"q_tm1": [-2.2]}),
   # 0.5 * -1.5 - 2.
   ("sac_policy", losses.sac_policy_loss,
    {"q_t": [3.0, 2.0], "log_prob": -1.5, "temperature": 0.5}, -2.75,
