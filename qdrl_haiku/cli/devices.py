@@ -36,7 +36,8 @@ class ProcessConfig(Settings):
   compilation_cache_dir: str | None = setting(
     None,
     "Directory in which compiled programs are kept for the next run; by "
-    "default in the user's cache directory, nowhere if empty.")
+    "default in the user's cache directory, nowhere if empty. On CPUs several "
+    "processes keep none.")
   coordinator_address: str | None = setting(
     None,
     "Host of the first of several processes and a free port there, such as "

@@ -37,7 +37,8 @@ def metra_slack(
 ) -> jax.Array:
   """Returns the slack of a step in the constraint |phi(s') - phi(s)| <= 1.
 
-  min(slack, 1 - |phi(s') - phi(s)|^2), negative if violated; section 4.2.
+  min(slack, 1 - |phi(s') - phi(s)|^2), negative if violated; section 4.2. The
+  authors' code takes the mean of the K squares here, not their sum.
 
   Args:
     phi: [K], the representation of the state.

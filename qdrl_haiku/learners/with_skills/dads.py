@@ -80,7 +80,9 @@ def dads_objective(
   """Rewards skills whose steps differ from other skills' and are predictable.
 
   The reward is log q(s' - s|s, z) less the log of its mean over skills of the
-  prior: all of them if they are discrete, else those of other steps.
+  prior: all of them if they are discrete, else those of other steps, the
+  step's own left out. The authors' code counts the own one in every mean, and
+  cuts differences of log-densities to +-50; here nothing is cut.
 
   Args:
     observation_size: O, without the skill.

@@ -175,7 +175,8 @@ def skill_learner(
 
   Batch after batch the objective computes rewards, then learns from the batch;
   after that the base learner learns from all batches together. A rollout of an
-  on-policy base learner is T batches, each one step of all E environments.
+  on-policy base learner is T batches, each one step of all E environments: T
+  networks in turn reward it, each having learned from the step before.
   Observations end with the skill [K], as `environments.SkillEnvironment` makes
   them.
 
