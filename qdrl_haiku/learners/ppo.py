@@ -197,7 +197,8 @@ def ppo(
         action, fresh_log_prob = distribution.sample_and_log_prob(seed=key)
         entropy = -jnp.mean(fresh_log_prob)
         loss = jnp.mean(loss) - hyperparams["entropy_cost"] * entropy
-        return loss, ((log_prob - batch.log_prob, action, entropy), moved)
+        log_ratio = jax.vmap(losses.ppo_log_ratio)(log_prob, batch.log_prob)
+        return loss, ((log_ratio, action, entropy), moved)
 
       def critic_loss_fn(params: types.Params) -> base.LossAndMore:
         value, moved = critic.in_training(params, batch.observation)
@@ -223,7 +224,7 @@ def ppo(
         "policy_loss": of_policy.loss, "critic_loss": of_critic.loss,
         "policy_entropy": entropy, "value_mean": of_critic.more,
         # KL(policy that acted || policy that learns), estimated by k3 of
-        # Schulman, "Approximating KL divergence", 2020.
+        # Schulman, "Approximating KL divergence", 2020; cut as the loss is.
         "policy_divergence": jnp.mean(ratio - 1 - log_ratio),
         "clipped_share": jnp.mean(is_clipped.astype(jnp.float32)),
         "action_saturation": base.action_saturation(action),

@@ -32,6 +32,7 @@ from qdrl_haiku.losses.metra import (
 from qdrl_haiku.losses.ppo import (
   ppo_advantages,
   ppo_critic_loss,
+  ppo_log_ratio,
   ppo_policy_loss,
 )
 from qdrl_haiku.losses.sac import (

@@ -9,9 +9,25 @@ import jax
 import jax.numpy as jnp
 import rlax
 
-# Larger log-ratios are cut to this, far beyond any clip_epsilon, so that the
-# loss stays finite: e^89 overflows float32.
+# Far beyond any clip_epsilon; e^89 overflows float32.
 _LARGEST_LOG_RATIO = 20.0
+
+
+def ppo_log_ratio(
+  log_prob: jax.Array, behaviour_log_prob: jax.Array
+) -> jax.Array:
+  """Returns log rho, cut to at most 20 so that rho is finite.
+
+  Args:
+    log_prob: [], of the action taken, by the policy that learns.
+    behaviour_log_prob: [], likewise, by the policy that acted; no gradient.
+
+  Returns:
+    [], min(log_prob - behaviour_log_prob, 20).
+  """
+  chex.assert_rank([log_prob, behaviour_log_prob], 0)
+  log_ratio = log_prob - jax.lax.stop_gradient(behaviour_log_prob)
+  return jnp.minimum(log_ratio, _LARGEST_LOG_RATIO)
 
 
 def ppo_policy_loss(
@@ -21,13 +37,13 @@ def ppo_policy_loss(
   """Returns the clipped surrogate loss, equation 7.
 
   -min(rho advantage, clip(rho, 1 - clip_epsilon, 1 + clip_epsilon) advantage),
-  rho = exp(log_prob - behaviour_log_prob).
+  rho = exp(`ppo_log_ratio`).
 
   The gradient goes to `log_prob` only.
 
   Args:
-    log_prob: [], of the action taken, by the policy that learns.
-    behaviour_log_prob: [], likewise, by the policy that acted.
+    log_prob: [], see `ppo_log_ratio`.
+    behaviour_log_prob: [], likewise.
     advantage: [], of that action, see `ppo_advantages`.
     clip_epsilon: [], >= 0.
 
@@ -35,8 +51,7 @@ def ppo_policy_loss(
     [], the loss.
   """
   chex.assert_rank([log_prob, behaviour_log_prob, advantage, clip_epsilon], 0)
-  log_ratio = log_prob - jax.lax.stop_gradient(behaviour_log_prob)
-  ratio = jnp.exp(jnp.minimum(log_ratio, _LARGEST_LOG_RATIO))
+  ratio = jnp.exp(ppo_log_ratio(log_prob, behaviour_log_prob))
   return rlax.clipped_surrogate_pg_loss(
     ratio[None], jnp.asarray(advantage)[None], clip_epsilon)
 

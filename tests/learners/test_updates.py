@@ -61,6 +61,17 @@ def test_updates_are_those_of_the_float64_reference(name):
   common.assert_close(state, expected, rtol=1e-4, atol=1e-5)
 
 
+def test_ppos_divergence_is_finite_where_its_loss_is():
+  learner = common.learner("ppo")
+  # Actions that it hasn't chosen become e^89 times as likely.
+  _, metrics = learner.update(
+    common.agent(learner, seed=2),
+    common.hyperparams(learner, policy_learning_rate=0.1),
+    common.batches(learner, seed=2), jax.random.key(0))
+  assert np.isfinite(metrics["policy_loss"])
+  assert 1 < metrics["policy_divergence"] < np.exp(20)
+
+
 @pytest.mark.parametrize("name", ["sac", "td3"])
 def test_acting_is_normal_noise_around_what_the_policy_means(name):
   learner = common.learner(name)

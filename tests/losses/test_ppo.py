@@ -34,6 +34,12 @@ class PPOTest(chex.TestCase):
     np.testing.assert_allclose(slopes, (slope, 0.0, 0.0), rtol=1e-6)
 
   @chex.all_variants
+  def test_the_log_ratio_is_cut_above_alone(self):
+    log_ratio = self.variant(losses.ppo_log_ratio)
+    for own, expected in ((-3.0, -2.0), (200.0, 20.0), (-500.0, -499.0)):
+      assert log_ratio(own, -1.0) == expected
+
+  @chex.all_variants
   def test_the_critics_loss_is_as_worked_by_hand(self):
     numbers = jnp.float32(3.0), jnp.float32(1.0)
     assert self.variant(losses.ppo_critic_loss)(*numbers) == 2.0
