@@ -47,12 +47,14 @@ class Controller(NamedTuple):
       called once after each generation, in the burn-in period too.
     operators: names of what may happen to a member; `Decision.operator`
       indexes it. The first is "survive": the member stays as it is, without a
-      row of the lineage.
+      row of the lineage. The others stand in these rows and tell how the new
+      hyperparameters were made: of PBT's children "perturb", "resample" and
+      "mixed", and "copy" where nothing is searched.
   """
 
   init: Callable[[Key, int], tuple[Tree, Hyperparams]]
   update: Callable[[Tree, Key, Array, Hyperparams], tuple[Tree, Decision]]
-  operators: tuple[str, ...] = (SURVIVE, "replace")
+  operators: tuple[str, ...] = (SURVIVE, "change")
 
 
 def inherit(members: Tree, parents: Array) -> Tree:

@@ -13,8 +13,8 @@ from qdrl_haiku.controllers.search_space import SearchSpace
 from qdrl_haiku.ranges import Fixed
 from qdrl_haiku.types import Array, Hyperparams, Key, Tree
 
-OPERATORS = (SURVIVE, "resample", "perturb", "mixed", "reinitialise")
-"""The operators of `explore_for_replaced`."""
+OPERATORS = (SURVIVE, "resample", "perturb", "mixed", "reinitialise", "copy")
+"""The operators of `explore_for_replaced`; "copy" where nothing is searched."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,15 +116,16 @@ def explore_for_replaced(
     children.append(child)
     fresh.append(again)
   is_copy = like_parent | jnp.any(like_sibling, axis=1)
+  explored = config.explore
   if all(isinstance(range_, Fixed) for range_ in space.ranges):
     # All members are equal, and a fresh draw would be too.
-    is_copy = jnp.zeros_like(is_copy)
+    is_copy, explored = jnp.zeros_like(is_copy), "copy"
 
   leaves = [
     jnp.where(replaced, jnp.where(lost | is_copy, again, child), leaf)
     for leaf, child, again in zip(leaves, children, fresh, strict=True)]
   operator = jnp.where(
-    is_copy, OPERATORS.index("resample"), OPERATORS.index(config.explore))
+    is_copy, OPERATORS.index("resample"), OPERATORS.index(explored))
   operator = jnp.where(lost, OPERATORS.index("reinitialise"), operator)
   operator = jnp.where(replaced, operator, OPERATORS.index(SURVIVE))
   return leaves, operator.astype(jnp.int32)

@@ -1,6 +1,6 @@
 """What tests of controllers that remember nothing share."""
 
-SURVIVE, RESAMPLE, PERTURB, MIXED, REINITIALISE = range(5)
+SURVIVE, RESAMPLE, PERTURB, MIXED, REINITIALISE, COPY = range(6)
 """The operators of `controllers.pbt`."""
 
 

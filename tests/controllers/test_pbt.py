@@ -145,6 +145,15 @@ def test_child_that_a_bound_reflects_onto_its_parent_is_resampled():
   assert operators == {_PERTURB, _RESAMPLE}
 
 
+def test_a_child_is_a_copy_where_nothing_is_searched():
+  decision = _update_x(
+    [3.0] * 8, controllers.Fixed(3.0), num_parents=1, num_replaced=1)
+  np.testing.assert_array_equal(
+    decision.operator, [common.COPY] + [_SURVIVE] * 7)
+  names = controllers.pbt(controllers.PBTConfig(), {"x": _RATE}).operators
+  assert names[common.COPY] == "copy"
+
+
 def test_resampled_children_are_drawn_from_the_range_and_independent():
   children = _family("resample").hyperparams
   positions = np.log(children["learning_rate"].astype(np.float64))
