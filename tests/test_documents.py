@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import qdrl_haiku as qd
-from qdrl_haiku import environments, training
+from qdrl_haiku import environments, learners, types
 from qdrl_haiku.cli import devices
 from qdrl_haiku.cli import training as training_programs
 from tests import compilations
@@ -71,7 +71,7 @@ def test_the_documents_have_the_snippets_that_are_run_here():
   assert all(any(part in x for x in _commands()) for part in _NOT_RUN)
   assert len(_snippets("README.md", "python")) == 3
   assert len(_snippets(_RECIPES, "python")) == 12
-  assert len(_snippets("BUILD.md", "python")) == 3
+  assert len(_snippets("BUILD.md", "python")) == 2
   assert not _snippets("launchers/RESULTS.md", "python")
   # Recipes of the README are among all.
   recipes = "\n".join(_snippets(_RECIPES, "sh"))
@@ -148,8 +148,6 @@ def _execute(snippet):
        names["emitter"].metrics(names["state"])["q_mean"])),
     (_RECIPES, "genetic_emitter", 25, {},
      lambda names: names["repertoire"].occupied.mean() > 0.95),
-    ("BUILD.md", "training.Setup", 25, {},
-     lambda names: training.init(names["setup"], jax.random.key(0))),
   ],
 )
 def test_a_pipeline_by_hand_is_short_and_learns(
@@ -169,6 +167,26 @@ def test_a_pipeline_by_hand_is_short_and_learns(
     assert '`heatmap(repertoire, ("x", "y"))' in (_ROOT / _RECIPES).read_text()
     figure = qd.drawing.heatmaps.heatmap(names["repertoire"], ("x", "y"))
     assert "of 1024 cells" in figure.axes[0].get_title()
+
+
+def test_learner_by_hand_imitates_what_is_rewarded():
+  learner = _execute(_python("BUILD.md", "def awr"))["awr"](1, 1)
+  learners.check(learner, 1, 1)
+  seen = 500 + 9 * jax.random.normal(jax.random.key(0), (1, 64, 1))
+  action = jax.random.uniform(jax.random.key(1), (1, 64, 1), minval=-1)
+  reward = -10 * jnp.abs(action[..., 0] - 0.5)
+  steps = types.Transition(seen, action, reward, jnp.zeros((1, 64)), seen, {})
+  state = learner.observe(learner.init(jax.random.key(2)), seen)
+  hyperparams = learner.hyperparams | {"tau": 0.25, "learning_rate": 0.01}
+  update = jax.jit(learner.update)
+  for _ in range(100):
+    before, (state, _) = state, update(state, hyperparams, steps, None)
+  assert jnp.all(abs(learner.act_greedy(state, seen) - 0.5) < 0.2)
+  for old, online, new in zip(
+    *map(jax.tree.leaves, (before.target, state.params, state.target)),
+    strict=True
+  ):
+    assert jnp.allclose(new, old + 0.25 * (online - old), atol=1e-6)
 
 
 def test_controller_by_hand_anneals():
@@ -216,9 +234,9 @@ def directory(tmp_path_factory):
   (path / "tripod.xml").symlink_to(robot)
   (path / "tripod.py").write_text(_python(_RECIPES, "def walk"))
   (path / "cart.py").write_text(_python(_RECIPES, "class Cart"))
-  learner = _python("BUILD.md", "def quadratic")
+  learner = _python("BUILD.md", "def awr")
   (path / "my_package" / "my_module.py").write_text(
-    users_module.SOURCE + learner.replace("quadratic", "make_learner")
+    users_module.SOURCE + learner.replace("awr", "make_learner")
   )
   return path
 

@@ -3,7 +3,13 @@
 from qdrl_haiku.learners import ppo as _ppo
 from qdrl_haiku.learners import sac as _sac
 from qdrl_haiku.learners import td3 as _td3
-from qdrl_haiku.learners.base import Learner, SharedCritic
+from qdrl_haiku.learners.base import (
+  Descent,
+  Learner,
+  Optimizer,
+  SharedCritic,
+  move_target_networks,
+)
 from qdrl_haiku.learners.check import check
 from qdrl_haiku.learners.config import AgentConfig
 from qdrl_haiku.learners.crossq import (
@@ -16,7 +22,13 @@ from qdrl_haiku.learners.hyperparameters import Hyperparameter
 from qdrl_haiku.learners.ppo import PPOConfig, PPOGenotype, PPOState, ppo
 from qdrl_haiku.learners.registry import make_learner
 from qdrl_haiku.learners.sac import SACConfig, SACGenotype, SACState, sac
-from qdrl_haiku.learners.statistics import ObservationStatistics
+from qdrl_haiku.learners.statistics import (
+  ObservationStatistics,
+  init_statistics,
+  normalize_by_statistics,
+  observe_statistics,
+  update_statistics,
+)
 from qdrl_haiku.learners.td3 import TD3Config, TD3Genotype, TD3State, td3
 from qdrl_haiku.learners.with_skills import dads as _dads
 from qdrl_haiku.learners.with_skills import diayn as _diayn

@@ -112,7 +112,15 @@ class Learner(NamedTuple):
 
 
 class Descent(NamedTuple):
-  """Holds what a gradient step returns; `more` are the auxiliary outputs."""
+  """Holds what `Optimizer.descend` returns.
+
+  Attributes:
+    loss: [], before the step.
+    more: the loss function's auxiliary outputs.
+    params: after the step.
+    optimizer_state: likewise.
+    gradient_norm: [], before it was clipped.
+  """
 
   loss: types.Array
   more: types.Tree
@@ -134,7 +142,7 @@ class Optimizer:
     self._adam = optax.scale_by_adam(b1)
 
   def init(self, params: types.Params) -> types.State:
-    """Returns the state for new parameters."""
+    """Returns the state, Adam's moments, for new parameters: any tree."""
     is_stateful = isinstance(params, networks.Variables)
     return self._adam.init(params.params if is_stateful else params)
 
@@ -142,7 +150,18 @@ class Optimizer:
     self, gradients: types.Params, state: types.State, params: types.Params,
     learning_rate: types.Array, weight_decay: types.Array | None = None,
   ) -> tuple[types.Params, types.State]:
-    """Returns parameters and state after a step along gradients."""
+    """Takes a step along gradients.
+
+    Args:
+      gradients: a tree like the parameters.
+      state: of the optimiser.
+      params: without running state.
+      learning_rate: [].
+      weight_decay: [], in units of the learning rate, or None.
+
+    Returns:
+      Parameters and state after the step.
+    """
     steps, state = self._adam.update(gradients, state, params)
     if weight_decay is not None:
       steps = jax.tree.map(lambda s, p: s + weight_decay * p, steps, params)
@@ -155,7 +174,20 @@ class Optimizer:
     weight_decay: types.Array | None = None,
     max_norm: types.Array | None = None,
   ) -> Descent:
-    """Takes a gradient step on a loss, the gradient clipped to `max_norm`."""
+    """Takes a gradient step on a loss.
+
+    Args:
+      loss_fn: (parameters) -> (loss [], (auxiliary outputs, the parameters,
+        with the running state that training moved if the network has one)).
+      params: with running state, if the network has one (`networks.Variables`).
+      state: of the optimiser.
+      learning_rate: [].
+      weight_decay: [], in units of the learning rate, or None.
+      max_norm: [], to which longer gradients are shortened, or None.
+
+    Returns:
+      Parameters and state after the step, and what the loss function returned.
+    """
     is_stateful = isinstance(params, networks.Variables)
     own = params.params if is_stateful else params
     (loss, (more, moved)), gradients = jax.value_and_grad(
@@ -180,7 +212,16 @@ def learner_state_parts(
 def move_target_networks(
   targets: types.Params, online: types.Params, tau: types.Array
 ) -> types.Params:
-  """Moves targets towards the online networks, and copies running state."""
+  """Moves target networks towards the online ones, and copies running state.
+
+  Args:
+    targets: their parameters, any tree; at first copies of the online ones.
+    online: a tree like it.
+    tau: [], in [0, 1], the share of the way.
+
+  Returns:
+    targets + tau * (online - targets).
+  """
   if isinstance(online, networks.Variables):
     params = move_target_networks(targets.params, online.params, tau)
     return networks.Variables(params, jax.tree.map(jnp.copy, online.state))

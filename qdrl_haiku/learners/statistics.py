@@ -41,6 +41,10 @@ def init_statistics(
   """Returns statistics of no observation yet, or None if none are kept.
 
   With statistics of no observation `normalize_by_statistics` only clips.
+
+  Args:
+    observation_size: O.
+    are_kept: whether observations are to be normalised.
   """
   if not are_kept:
     return None
@@ -59,7 +63,7 @@ def counts_in_statistics(observation: types.Array) -> types.Array:
 def update_statistics(
   statistics: ObservationStatistics, observation: types.Array
 ) -> ObservationStatistics:
-  """Takes in observations, but those that `counts_in_statistics` leaves out.
+  """Takes in observations [..., O], but those that aren't within +-1e15.
 
   Chan, Golub and LeVeque's parallel form of Welford's algorithm ("Updating
   formulae and a pairwise algorithm for computing sample variances", 1979).
@@ -85,7 +89,16 @@ def update_statistics(
 def observe_statistics(
   state: types.State, observation: types.Array
 ) -> types.State:
-  """Updates the statistics of an agent that has some."""
+  """Updates the statistics of an agent that has some: `Learner.observe`.
+
+  Args:
+    state: of the agent, a NamedTuple with the field `observation_statistics`,
+      which may be None.
+    observation: [..., O].
+
+  Returns:
+    The state.
+  """
   if state.observation_statistics is None:
     return state
   return state._replace(observation_statistics=update_statistics(
@@ -95,7 +108,10 @@ def observe_statistics(
 def normalize_by_statistics(
   statistics: ObservationStatistics | None, observation: types.Array
 ) -> types.Array:
-  """Returns observations with mean 0 and standard deviation 1, clipped."""
+  """Returns observations [..., O] with mean 0 and deviation 1, cut to +-10.
+
+  They are returned as they are where there are no statistics, None.
+  """
   if statistics is None:
     return observation
   # One division for each entry: cheaper, and rounded alike on any devices.

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import haiku as hk
 import jax
 import jax.numpy as jnp
-import optax
 
 from qdrl_haiku import learners, networks, policies
 
@@ -36,7 +35,7 @@ def make_learner(observation_size, action_size):
     return hk.Linear(1)(hidden)[..., 0]
 
   critic = networks.stateful_network(value, observation_size + action_size)
-  adam = optax.scale_by_adam()
+  adam = learners.Optimizer()
 
   def init(key):
     policy_key, critic_key = jax.random.split(key)
@@ -81,9 +80,8 @@ def make_learner(observation_size, action_size):
       return jnp.mean(error**2) - jnp.mean(q), (jnp.mean(error**2), moved)
 
     gradient, (critic_loss, moved) = jax.grad(loss, has_aux=True)(old)
-    steps, optimizer_state = adam.update(gradient, state.optimizer_state)
-    params = jax.tree.map(
-      lambda p, s: p - hyperparams["learning_rate"] * s, old, steps)
+    params, optimizer_state = adam.update(
+      gradient, state.optimizer_state, old, hyperparams["learning_rate"])
     after = State(Genotype(params, moved), optimizer_state)
     return after, {"critic_loss": critic_loss}
 
