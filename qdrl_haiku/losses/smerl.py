@@ -13,14 +13,14 @@ def smerl_reward(
   diversity_reward: jax.Array, skill_return: jax.Array,
   target_return: jax.Array, return_margin: jax.Array, weight: jax.Array,
 ) -> jax.Array:
-  """Returns what SMERL adds to the reward of the task, algorithm 1.
+  """Returns what SMERL adds to the reward of the task, section 4.
 
   weight * diversity_reward where the skill's return is at least
   target_return - return_margin, else 0; without a gradient.
 
   Args:
     diversity_reward: [], such as `diayn_reward`.
-    skill_return: [], of an episode with the skill.
+    skill_return: [], of the policy with the skill.
     target_return: [], of the best policy.
     return_margin: [], epsilon, at least 0.
     weight: [], alpha.

@@ -20,11 +20,15 @@ from qdrl_haiku.learners.with_skills.skill_learner import (
 )
 from qdrl_haiku.losses import smerl_reward
 
+_BEST_RETURN_RATE = 0.01
 _OWN = {
   "diversity_reward_weight": Hyperparameter(
     1.0, "weight of SMERL's diversity reward, alpha"),
-  "return_margin": Hyperparameter(
-    1.0, "how far below SMERL's target a return may be, epsilon"),
+  "return_margin_share": Hyperparameter(
+    0.1,
+    "how far below SMERL's target a return may be, as a share of the target's "
+    "absolute value, epsilon",
+    high=1.0),
   # The task comes first.
   "task_reward_weight": TASK_REWARD_WEIGHT._replace(default=1.0)}
 HYPERPARAMETERS = {**diayn.HYPERPARAMETERS, **_OWN}
@@ -37,8 +41,9 @@ class SMERLConfig(diayn.DIAYNConfig):
 
   target_return: float | None = setting(
     None,
-    "Return that SMERL's skills must reach, within --return_margin, to be "
-    "rewarded for being different; by default the best of any skill so far.")
+    "Return that SMERL's skills must reach, within --return_margin_share, to "
+    "be rewarded for being different; by default the mean of the episodes that "
+    "do. Give one if that is about 0.")
 
 
 class SMERLState(NamedTuple):
@@ -48,7 +53,8 @@ class SMERLState(NamedTuple):
     agent: the base learner's state.
     diversity: the genotype of the diversity objective, without an agent.
     diversity_optimizers: the other fields of that objective's state, by name.
-    best_return: [], the best return of an episode that was learned from.
+    best_return: [], the mean return of the best episodes, see
+      `smerl_objective`; `skills.NO_RETURN` before any has ended.
     observation_statistics: of observations without their skills, or None.
   """
 
@@ -76,7 +82,18 @@ def smerl_objective(
   """Rewards skills for being different while they do the task well.
 
   The reward is the task's, and alpha times that of another objective where the
-  latest episode of the skill returned at least the target less epsilon.
+  policy is near the optimum (Kumar et al., section 4):
+
+    r + alpha 1[R(pi) >= R* - epsilon] r_diversity.
+
+  Epsilon is a share of |R*|. The paper's R* is the return of an optimal policy,
+  and the authors' code is given R* - epsilon for each task. Here R* is the
+  target, or else the mean return of the best episodes: an average of rate 0.01
+  over the batches' means of those returns that are within epsilon of it. The
+  paper estimates R(pi) by the return of the step's own episode, which isn't
+  known here: a step is stored, once, and may be learned from, while its episode
+  goes on. So it's the return of the skill's latest whole episode in that
+  instance of the environment.
 
   Args:
     observation_size: O, without the skill.
@@ -131,17 +148,17 @@ def smerl_objective(
         "(TrainingConfig.replay_extras), of an environment that keeps it "
         "(SkillEnvironment(..., keeps_returns=True)).")
     after, rewards, metrics = diversity.learn(inside(state), hyperparams, steps)
-    best = jnp.maximum(state.best_return, jnp.max(steps.skill_return))
-    # Before any episode has ended, no skill is near the target.
-    target = jnp.where(best > skills.NO_RETURN, best, jnp.inf)
+    share, returns = hyperparams["return_margin_share"], steps.skill_return
+    best = target = _best_return(state.best_return, returns, share)
     if config.target_return is not None:
       target = jnp.asarray(config.target_return, jnp.float32)
+    margin = share * jnp.abs(target)
+    # Before any episode has ended, no skill is near the target.
+    target = jnp.where(target > skills.NO_RETURN, target, jnp.inf)
     rewards = jax.vmap(smerl_reward, in_axes=(0, 0, None, None, None))(
-      rewards, steps.skill_return, target, hyperparams["return_margin"],
-      hyperparams["diversity_reward_weight"])
+      rewards, returns, target, margin, hyperparams["diversity_reward_weight"])
     state = state._replace(**outside(after), best_return=best)
-    metrics["share_near_target"] = jnp.mean(
-      steps.skill_return >= target - hyperparams["return_margin"])
+    metrics["share_near_target"] = jnp.mean(returns >= target - margin)
     return state, rewards, metrics
 
   def score(state: SMERLState, steps: SkillSteps) -> dict[str, types.Array]:
@@ -159,6 +176,20 @@ def smerl_objective(
     genotype=SMERLGenotype, init=init, begin=begin, learn=learn, score=score,
     goal_skill=None if diversity.goal_skill is None else goal_skill,
     extras=(*diversity.extras, "skill_return"))
+
+
+def _best_return(
+  best: types.Array, returns: types.Array, share: types.Array
+) -> types.Array:
+  """Moves R* towards the mean of the returns [B] within its margin."""
+  bound = jnp.where(
+    best > skills.NO_RETURN, best - share * jnp.abs(best), skills.NO_RETURN)
+  is_near = (returns > skills.NO_RETURN) & (returns >= bound)
+  number = jnp.sum(is_near)
+  mean = jnp.sum(jnp.where(is_near, returns, 0)) / jnp.maximum(number, 1)
+  moved = jnp.where(
+    best > skills.NO_RETURN, best + _BEST_RETURN_RATE * (mean - best), mean)
+  return jnp.where(number > 0, moved, best)
 
 
 def smerl(
