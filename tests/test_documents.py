@@ -18,9 +18,10 @@ import numpy as np
 import pytest
 
 import qdrl_haiku as qd
-from qdrl_haiku import environments, learners, types
+from qdrl_haiku import environments, learners
 from qdrl_haiku.cli import devices
 from qdrl_haiku.cli import training as training_programs
+from qdrl_haiku.types import Transition
 from tests import compilations
 from tests.launchers import harness, users_module
 
@@ -175,7 +176,7 @@ def test_learner_by_hand_imitates_what_is_rewarded():
   seen = 500 + 9 * jax.random.normal(jax.random.key(0), (1, 64, 1))
   action = jax.random.uniform(jax.random.key(1), (1, 64, 1), minval=-1)
   reward = -10 * jnp.abs(action[..., 0] - 0.5)
-  steps = types.Transition(seen, action, reward, jnp.zeros((1, 64)), seen, {})
+  steps = Transition(seen, action, reward, jnp.zeros((1, 64)), seen, {})
   state = learner.observe(learner.init(jax.random.key(2)), seen)
   hyperparams = learner.hyperparams | {"tau": 0.25, "learning_rate": 0.01}
   update = jax.jit(learner.update)
