@@ -23,7 +23,7 @@ _ROBOTS = [
   ("halfcheetah_uni", "spring"), ("boxes", "mjx")]
 
 
-@pytest.mark.slow
+@pytest.mark.robots
 @pytest.mark.parametrize(
   ("name", "backend"), _ROBOTS, ids=map("-".join, _ROBOTS))
 def test_a_population_is_trained_for_two_generations(name, backend, tmp_path):

@@ -40,7 +40,7 @@ def _environment(name, backend, tmp_path):
   return environments.create(robots.from_mjcf(path, task, backend=backend))
 
 
-@pytest.mark.slow
+@pytest.mark.robots
 @pytest.mark.parametrize("size", [1, 2, 16, 64, 256, 1024])
 @pytest.mark.parametrize(
   ("name", "backend"), _ROBOTS, ids=map("-".join, _ROBOTS))
