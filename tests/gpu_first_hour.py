@@ -21,6 +21,8 @@ import tempfile
 import time
 from typing import NamedTuple
 
+from qdrl_haiku.cpu.cores import usable_cores
+
 _LAUNCHERS = pathlib.Path(__file__).parents[1] / "launchers"
 _SECONDS = 600
 _MAZE = (
@@ -133,7 +135,7 @@ def main():
       x._replace(flags=(*x.flags, *_SMALL[x.launcher])) for x in measurements]
   with (
     tempfile.TemporaryDirectory() as folder,
-    concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool,
+    concurrent.futures.ThreadPoolExecutor(usable_cores().number) as pool,
   ):
     compiling = [
       pool.submit(_measure, x, pathlib.Path(folder), _SECONDS / 2)

@@ -13,7 +13,7 @@ from jax._src import compilation_cache
 
 from qdrl_haiku import files
 from qdrl_haiku.config import Settings, setting
-from qdrl_haiku.cpu import xla
+from qdrl_haiku.cpu import cores, xla
 
 # How many processes belong together, as Slurm and Open MPI say.
 _CLUSTER_SIZES = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")
@@ -51,13 +51,13 @@ class ProcessConfig(Settings):
 def prepare_jax_devices(
   config: ProcessConfig, *, divides_repertoire: bool = False
 ) -> None:
-  """Makes a device of each core, and keeps compiled programs for the next run.
+  """Makes a device of each usable core, and keeps programs for the next run.
 
   Physics runs faster on many devices than on many threads; JAX_NUM_CPU_DEVICES
   may set their number. Has to be called before jax looks for devices.
   """
   if "JAX_NUM_CPU_DEVICES" not in os.environ:
-    jax.config.update("jax_num_cpu_devices", os.cpu_count())
+    jax.config.update("jax_num_cpu_devices", cores.usable_cores().number)
   _join_processes(config)
   # Read from a file, a program for CPUs has lost the order of its collectives.
   # Several processes, and devices at collectives that don't depend on each

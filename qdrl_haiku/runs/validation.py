@@ -1,11 +1,14 @@
 """Checks a run before anything is compiled or written."""
 
+import os
+
 import jax
 
 from qdrl_haiku import config as config_lib
 from qdrl_haiku import controllers
 from qdrl_haiku.artifacts.agents import read_agents
 from qdrl_haiku.config import Missing
+from qdrl_haiku.cpu.cores import usable_cores
 from qdrl_haiku.distributed import sharding
 from qdrl_haiku.runs.config import RunConfig
 from qdrl_haiku.storage.directory import ROW_FILES, RunDirectory
@@ -76,6 +79,7 @@ def describe_valid_mesh(setup: Setup, is_chosen: bool) -> str:
   mesh, size, available = setup.mesh, setup.batch_sizes[0], jax.device_count()
   assert mesh is not None
   line = f"{'devices used':<34}{f'{mesh.size} of {available}':>10}"
+  line += _limit_of_devices()
   if setup.on_host:
     return f"{line}, since the environment is on the host"
   if num_idle := sharding.num_sharded_slots(mesh, size) - size:
@@ -88,6 +92,13 @@ def describe_valid_mesh(setup: Setup, is_chosen: bool) -> str:
     line += (
       f"; {nearest_interval_multiples(count, available)} {unit} would use all")
   return line
+
+
+def _limit_of_devices() -> str:
+  """Returns why a CPU has no device of each core, as a part of a line."""
+  given = os.environ.get("JAX_NUM_CPU_DEVICES")
+  limit = f"JAX_NUM_CPU_DEVICES={given}" if given else usable_cores().limit
+  return f" ({limit})" if limit and jax.default_backend() == "cpu" else ""
 
 
 def _check_on_host(setup: Setup) -> None:

@@ -95,3 +95,17 @@ def test_nothing_compiles_after_the_first_generation(name, tmp_path):
   # After the last generation a repertoire is evaluated again and written.
   alike = later[:4] if name == "me_pbt" else later
   assert re.findall(r"Compiling (jit\S+)", "".join(alike)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+  not hasattr(os, "sched_setaffinity"), reason="no process has an affinity")
+def test_there_is_a_device_of_each_core_that_a_process_may_use(tmp_path):
+  before = os.sched_getaffinity(0)
+  os.sched_setaffinity(0, {min(before)})  # Which the launcher inherits.
+  try:
+    printed = _launch("train_pbt", *kill.SMALL, "--dry_run", cwd=tmp_path)
+  finally:
+    os.sched_setaffinity(0, before)
+  assert re.search(
+    r"devices used +1 of 1 \(1 of \d+ cores by the process's aff", printed)

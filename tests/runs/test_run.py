@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import artifacts, distributed, runs
+from qdrl_haiku.cpu.cores import Cores
 from qdrl_haiku.runs import validation
 from qdrl_haiku.runs.programs import Program
 from qdrl_haiku.runs.run import _run_key
@@ -59,11 +60,18 @@ def test_a_dry_run_refuses_the_directory_that_the_run_would(trained, tmp_path):
 
 def test_cells_and_processes_may_not_be_able_to_share_a_mesh(monkeypatch):
   monkeypatch.setattr(jax, "device_count", lambda: 5)
+  monkeypatch.delenv("JAX_NUM_CPU_DEVICES", raising=False)
+  monkeypatch.setattr(validation, "usable_cores", lambda: Cores(5, ""))
   mesh = jax.sharding.AbstractMesh((4,), ("population",))
   setup = common.repertoire_setup(mesh=mesh, shard_repertoire=True)
   validation.check_valid_mesh(setup)
   described = validation.describe_valid_mesh(setup, True)
   assert described.endswith("4 of 5; 35 or 40 cells would use all")
+  monkeypatch.setattr(validation, "usable_cores", lambda: Cores(5, "why"))
+  assert "of 5 (why); 35" in validation.describe_valid_mesh(setup, True)
+  monkeypatch.setenv("JAX_NUM_CPU_DEVICES", "5")
+  described = validation.describe_valid_mesh(setup, True)
+  assert "of 5 (JAX_NUM_CPU_DEVICES=5); 35" in described
   setup = common.repertoire_setup(
     mesh=mesh, shape=(5, 5), shard_repertoire=True)
   with pytest.raises(ValueError, match="4 devices can't share 25 .* 24 or 28"):
