@@ -1,7 +1,6 @@
 """Prepares jax: devices, processes, and the cache of programs."""
 
 import dataclasses
-import faulthandler
 import os
 import pathlib
 import re
@@ -12,6 +11,7 @@ from absl import logging
 from jax._src import compilation_cache
 
 from qdrl_haiku import files
+from qdrl_haiku.cli import lost
 from qdrl_haiku.config import Settings, setting
 from qdrl_haiku.cpu import cores, xla
 
@@ -23,8 +23,6 @@ _WAITING = (
   "xla_cpu_collective_call_terminate_timeout_seconds",
   "xla_cpu_collective_timeout_seconds")
 _A_DAY = 86_400
-# After so long processes notice that another one is gone.
-_HEARTBEAT_SECONDS = 30
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,15 +128,7 @@ def _join_processes(config: ProcessConfig) -> None:
   ):
     return
   _allow_waiting()
-  try:
-    jax.distributed.initialize(
-      **given, heartbeat_timeout_seconds=_HEARTBEAT_SECONDS)
-  except RuntimeError as error:
-    raise ValueError(
-      f"the processes can't reach each other ({str(error).splitlines()[0]}); "
-      "see that all of them run, and that the port is free.") from error
-  # It would follow jax's own message that another process is gone.
-  faulthandler.disable()
+  lost.join_processes(**given)
 
 
 def _allow_waiting() -> None:

@@ -4,6 +4,7 @@ import dataclasses
 import inspect
 import logging as python_logging
 import os
+import re
 import sys
 from collections.abc import Callable
 from typing import NoReturn
@@ -12,7 +13,7 @@ import jax
 
 from qdrl_haiku import config as config_lib
 from qdrl_haiku import experiment, runs
-from qdrl_haiku.cli import devices, launch
+from qdrl_haiku.cli import devices, launch, lost
 from qdrl_haiku.cli.flags import Given
 from qdrl_haiku.experiment import Config, Program
 from qdrl_haiku.storage.directory import RunDirectory
@@ -85,6 +86,7 @@ def _train(config: Config, *, shows_errors: bool) -> None:
   config = experiment.with_train_logdir(config)
   logdir = config.run.logdir
   to_go_on = f"go on with --resume --logdir={logdir}"
+  lost.advise_lost(f"start all of them with --resume --logdir={logdir}")
   try:
     experiment.train(config)
   except runs.Interrupted as error:
@@ -104,13 +106,12 @@ def _train(config: Config, *, shows_errors: bool) -> None:
     if jax.process_count() > 1:
       mend += ", unless it is that another process is gone"
     _fail(f"{reason}; what was written before is whole: {mend}, and {to_go_on}")
-  except jax.errors.JaxRuntimeError as error:
-    if shows_errors or jax.process_count() == 1:
+  except (jax.errors.JaxRuntimeError, ValueError) as error:
+    # Some calls raise XLA's errors as ValueErrors, which begin with their code.
+    is_of_xla = re.match("[A-Z_]+: ", str(error))
+    if shows_errors or jax.process_count() == 1 or not is_of_xla:
       raise
-    reason = str(error).splitlines()[0]
-    _fail(
-      f"another process is gone or out of reach ({reason}); start all of them "
-      f"with --resume --logdir={logdir}")
+    lost.leave_lost(str(error).splitlines()[0])
   if jax.process_index() == 0 and not config.run.dry_run:
     print(f"done: {logdir}")
 

@@ -196,8 +196,11 @@ def test_two_processes_agree_on_a_name_and_a_warm_start(cache, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 @pytest.mark.parametrize("victim", [0, 1])
-def test_a_process_that_dies_ends_the_other(victim, cache, tmp_path):
+def test_a_process_that_dies_or_hangs_ends_the_other(
+  victim, number, cache, tmp_path
+):
   logdir = tmp_path / "run"
   command = [*_PBT, "--population_size=8", "--checkpoint_interval=1", cache]
   processes = _start_two(
@@ -206,16 +209,24 @@ def test_a_process_that_dies_ends_the_other(victim, cache, tmp_path):
   while not (logdir / "checkpoints" / "80").exists():
     assert time.monotonic() < deadline
     time.sleep(0.1)
-  processes[victim].send_signal(signal.SIGKILL)
-  other = processes[1 - victim]
-  _, error = other.communicate(timeout=60)
-  assert other.returncode != 0
-  # Ours, or what JAX says if it notices first.
-  assert "another process is gone" in error or "another task died" in error
+  processes[victim].send_signal(number)
+  _assert_lost(processes[1 - victim], logdir)
+  if number == signal.SIGSTOP:  # It has lost the other one when it wakes up.
+    processes[victim].send_signal(signal.SIGCONT)
+    _assert_lost(processes[victim], logdir)
   processes[victim].communicate()
   steps = [path.name for path in (logdir / "checkpoints").iterdir()]
   last = max(int(name) for name in steps if name.isdecimal())
   _run(command, logdir, "2x2", f"--num_timesteps={last + 40}")
+
+
+def _assert_lost(process, logdir):
+  """Looks whether a process says in one line that another one is gone."""
+  _, error = process.communicate(timeout=60)
+  assert process.returncode == 1, error
+  assert re.fullmatch(
+    r"error: another process is gone or out of reach \(.+\); start all of them "
+    rf"with --resume --logdir={logdir}\n", error), error
 
 
 def test_processes_are_told_to_wait_by_flags_that_xla_knows(monkeypatch):
