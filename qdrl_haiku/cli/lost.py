@@ -31,6 +31,7 @@ def advise_lost(advice: str) -> None:
 
 def leave_lost(reason: object = "nothing is heard of it") -> NoReturn:
   """Ends this process, since another one can't be reached."""
+  reason = str(reason).partition("\n")[0]
   print(
     f"error: another process is gone or out of reach ({reason}); {_advice[0]}",
     file=sys.stderr, flush=True)

@@ -111,7 +111,7 @@ def _train(config: Config, *, shows_errors: bool) -> None:
     is_of_xla = re.match("[A-Z_]+: ", str(error))
     if shows_errors or jax.process_count() == 1 or not is_of_xla:
       raise
-    lost.leave_lost(str(error).splitlines()[0])
+    lost.leave_lost(error)
   if jax.process_index() == 0 and not config.run.dry_run:
     print(f"done: {logdir}")
 

@@ -73,11 +73,9 @@ def train(
       for name, values in trees.tree_leaves_by_name(made.search_space).items()}
   flags = program.settings().items()
   may_change = [name for name, flag in flags if flag.declared.may_change]
-  if hosts.is_first_host() and not config.run.dry_run:
-    note = getattr(environments.one_instance(made.setup.env), "note", None)
-    for line in (note, f"writing to {config.run.logdir}"):
-      if line is not None:
-        print(line, flush=True)
+  note = getattr(environments.one_instance(made.setup.env), "note", None)
+  if note is not None and hosts.is_first_host() and not config.run.dry_run:
+    print(note, flush=True)
   cache = open_cache_by_key(made.config, made.setup)
   metrics, state = runs.run(
     made.setup, made.config.run, settings, may_change, callback,

@@ -89,6 +89,8 @@ def run(
     directory.go_on(settings, may_change)
   else:
     directory.begin(settings)
+  if hosts.is_first_host():
+    print(f"writing to {config.logdir}", flush=True)
   with contextlib.closing(directory), interruptible() as interruption:
     return _train(
       setup, config, settings, made, seeds, _run_key(seeds, mesh), directory,

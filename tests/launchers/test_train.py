@@ -132,7 +132,8 @@ def test_a_longer_run_goes_on_in_the_same_intervals(folder, capsys):
   assert [row["step"] for row in rows] == list(range(8, 177, 8))
   # They go on from where they were.
   assert rows[20]["eval/episode_return"] > rows[19]["eval/episode_return"]
-  assert "generation 22/22" in capsys.readouterr().out
+  said = capsys.readouterr().out
+  assert "writing to run\n" in said and "generation 22/22" in said
   outcome = harness.run(capsys, "train", *_OF_SEEDS, "--resume", "--seed=6")
   harness.assert_refused(outcome, "--seed was 5 and is 6")
 

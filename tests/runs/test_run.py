@@ -45,6 +45,7 @@ def test_a_dry_run_says_what_it_needs_and_writes_nothing(tmp_path, capsys):
   assert run(tmp_path / "run", 1, dry_run=True) == {}
   out = capsys.readouterr().out
   assert "memory needed" in out and "devices used" in out
+  assert "writing to" not in out
   assert not (tmp_path / "run").exists()
 
 
