@@ -2,7 +2,9 @@
 
 import contextlib
 import importlib
+import importlib.machinery
 import io
+import sys
 import types
 import warnings
 from collections.abc import Callable, Iterator
@@ -30,8 +32,7 @@ def import_brax() -> None:
   """Imports brax, and mends it."""
   # Imported late: brax takes seconds, which other environments don't need.
   redirect_brax_mujoco_warnings()
-  # It prints that it could not import warp, which nothing here needs.
-  with contextlib.redirect_stdout(io.StringIO()), quiet_brax_loading():
+  with quiet_brax_loading():
     import brax.envs
     import brax.fluid
   # brax 0.14 calls `clip(a_min=)`, which jax 0.10 has renamed; without this
@@ -48,13 +49,38 @@ def _own_devices(backend: str | None = None) -> list[jax.Device]:
   return jax.local_devices(backend=backend)
 
 
+class _QuietWarp(importlib.machinery.PathFinder):
+  """Imports what prints that there is no warp, which nothing here needs."""
+
+  @classmethod
+  def find_spec(
+    cls, fullname: str, path: Any = None, target: Any = None
+  ) -> Any:
+    """Finds how a module is imported, as Python's import asks."""
+    if fullname != "mujoco.mjx.warp":
+      return None
+    spec: Any = super().find_spec(fullname, path, target)
+    run = spec.loader.exec_module
+
+    def run_quietly(module: types.ModuleType) -> None:
+      with contextlib.redirect_stdout(io.StringIO()):
+        run(module)
+
+    spec.loader.exec_module = run_quietly
+    return spec
+
+
 @contextlib.contextmanager
 def quiet_brax_loading() -> Iterator[None]:
-  """Hides the warnings that brax gives whenever it is used."""
+  """Hides what brax says whenever it is imported or used."""
   with warnings.catch_warnings():
     for message in _BRAX_WARNINGS:
       warnings.filterwarnings("ignore", message=message)
-    yield
+    sys.meta_path.insert(0, _QuietWarp)
+    try:
+      yield
+    finally:
+      sys.meta_path.remove(_QuietWarp)
 
 
 def redirect_brax_mujoco_warnings() -> None:

@@ -151,7 +151,8 @@ def create(
   height = kwargs.pop("initial_height", None) if entry.backend else None
   if backend is not None:
     kwargs["backend"] = backend
-  make = entry.load()
+  with brax_loading.quiet_brax_loading():  # A user's module may import it.
+    make = entry.load()
   signature = inspect.signature(make)
   try:
     signature.bind(**kwargs)

@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import os
 import subprocess
 import sys
 
@@ -64,15 +65,32 @@ def test_mjx_finds_the_devices_of_this_process():
     devices("no such backend")
 
 
+_OWN = """
+import brax.envs
+from brax.io import mjcf
+print("mine")
+SYS = mjcf.loads("<mujoco><worldbody><body><joint/><geom size='.1'/></body>"
+                 "</worldbody></mujoco>")
+
+def make():
+  return brax.envs.get_environment("inverted_pendulum")
+"""
+
+
 @pytest.mark.slow
-def test_brax_is_quiet():
+@pytest.mark.parametrize("name", ["inverted_pendulum", "own:make"])
+def test_brax_is_quiet(name, tmp_path):
+  """Also where a user's module is what imports brax."""
+  (tmp_path / "own.py").write_text(_OWN)
   code = (
     "from qdrl_haiku import environments as e;"
     "import sys; assert 'brax' not in sys.modules;"
-    "e.create('inverted_pendulum')")
+    f"e.create({name!r})")
   result = subprocess.run(
-    [sys.executable, "-W", "always", "-c", code],
+    [sys.executable, "-W", "always", "-c", code], cwd=tmp_path,
+    env=os.environ | {"PYTHONPATH": os.getcwd()},
     capture_output=True, text=True, check=True)
   said = result.stdout + result.stderr
   for word in ("warp", "JAXopt", "maintained", "ncon"):
     assert word not in said
+  assert ("mine" in said) == (name == "own:make")
