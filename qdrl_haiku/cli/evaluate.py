@@ -27,6 +27,7 @@ from qdrl_haiku.experiment import (
   read_config,
 )
 from qdrl_haiku.learners import Learner, SkillAgentConfig
+from qdrl_haiku.runs.progress import progress_of_waiting
 from qdrl_haiku.storage import strict_json
 
 
@@ -36,6 +37,12 @@ def _main(given: Given) -> None:
   run = read_config(config.logdir)
   run = dataclasses.replace(run, environment=given.fill(run.environment))
   devices.prepare_jax_devices(given.fill(devices.ProcessConfig()))
+  with progress_of_waiting(lambda: "compiling or evaluating"):
+    _evaluate(config, run)
+
+
+def _evaluate(config: EvaluateConfig, run: Config) -> None:
+  """Evaluates an agent of a run, exports it and draws it."""
   from qdrl_haiku.drawing import films  # With matplotlib.
 
   num_episodes = config.num_eval_episodes

@@ -84,6 +84,7 @@ def _roll_out(
   """Lets elites of a run act again, and returns where they went."""
   from qdrl_haiku import experiment
   from qdrl_haiku.reports import rollouts
+  from qdrl_haiku.runs.progress import progress_of_waiting
 
   run = experiment.read_config(logdir)
   setup = experiment.make_experiment_agent(run)
@@ -92,8 +93,9 @@ def _roll_out(
     cells = run.repertoire.users_tessellation(setup.eval_env.descriptor)
   if num_rollouts is None:
     num_rollouts = max(1, _DEFAULT_STEPS // setup.eval_env.episode_length)
-  return rollouts.roll_out_elites(
-    setup.eval_env, setup.learner, elites, num_rollouts, cells)
+  with progress_of_waiting(lambda: "compiling or rolling out"):
+    return rollouts.roll_out_elites(
+      setup.eval_env, setup.learner, elites, num_rollouts, cells)
 
 
 def report_from_flags() -> None:

@@ -54,6 +54,11 @@ class Program:
     """Whether a call need not wait."""
     return self._compiled is not None
 
+  @property
+  def is_compiling(self) -> bool:
+    """Whether a thread compiles it, or reads or traces it before."""
+    return not self.is_compiled and self._compiling.locked()
+
   def __call__(self, *args: types.Tree) -> types.Tree:
     """Calls it with arguments of the shapes that it was lowered for."""
     return self.compile()(*args)
@@ -173,6 +178,18 @@ class Programs(NamedTuple):
   def init(self, run_key: types.Key) -> State:
     """Makes the state before the first generation."""
     return self.start(run_key, self.draw(run_key, 0))
+
+  def describe_compiling(self) -> str:
+    """Says which programs are being compiled, "" if none is."""
+    programs = dict.fromkeys(
+      (*self.draws, self.start, self.train, self.evaluate))
+    names = [x.name.partition("_")[0] for x in programs if x.is_compiling]
+    if not names:
+      return ""
+    number = sum(x.is_compiled for x in programs)
+    return (
+      f"compiling {', '.join(names)}; {number} of {len(programs)} programs "
+      "are ready")
 
   def wait_to_evaluate(self, trained: Trained) -> float:
     """Waits for `evaluate` to be compiled; returns the seconds of waiting."""

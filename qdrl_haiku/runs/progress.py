@@ -1,9 +1,14 @@
 """Prints a run's progress, a line per generation."""
 
+import contextlib
 import math
+import threading
 import time
+from collections.abc import Callable, Iterator
 
 from qdrl_haiku.distributed import hosts
+
+_SECONDS = 20  # From one line about a wait to the next.
 
 
 class Progress:
@@ -32,5 +37,27 @@ class Progress:
 
   def say(self, message: str) -> None:
     """Prints a line."""
-    if hosts.is_first_host():
-      print(message, flush=True)
+    _say(message)
+
+
+@contextlib.contextmanager
+def progress_of_waiting(describe: Callable[[], str]) -> Iterator[None]:
+  """Prints every twenty seconds what is waited for, unless that is ""."""
+  is_over, start = threading.Event(), time.monotonic()
+
+  def tick() -> None:
+    while not is_over.wait(_SECONDS):
+      if text := describe():
+        _say(f"{text}, {time.monotonic() - start:.0f} s so far")
+
+  threading.Thread(target=tick, daemon=True).start()
+  try:
+    yield
+  finally:
+    is_over.set()
+
+
+def _say(message: str) -> None:
+  """Prints a line."""
+  if hosts.is_first_host():
+    print(message, flush=True)

@@ -20,7 +20,7 @@ from qdrl_haiku.runs.interruption import (
 )
 from qdrl_haiku.runs.metrics_writer import MetricsWriter
 from qdrl_haiku.runs.programs import Programs, make_programs
-from qdrl_haiku.runs.progress import Progress
+from qdrl_haiku.runs.progress import Progress, progress_of_waiting
 from qdrl_haiku.runs.records import Record, Row
 from qdrl_haiku.runs.repertoire_files import RepertoireFiles
 from qdrl_haiku.storage.checkpoints import Checkpoints
@@ -91,7 +91,11 @@ def run(
     directory.begin(settings)
   if hosts.is_first_host():
     print(f"writing to {config.logdir}", flush=True)
-  with contextlib.closing(directory), interruptible() as interruption:
+  with (
+    contextlib.closing(directory),
+    progress_of_waiting(made.describe_compiling),
+    interruptible() as interruption,
+  ):
     return _train(
       setup, config, settings, made, seeds, _run_key(seeds, mesh), directory,
       interruption, callback)

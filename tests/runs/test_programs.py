@@ -3,6 +3,7 @@
 import functools
 import subprocess
 import sys
+import threading
 import time
 
 import jax
@@ -162,3 +163,40 @@ def test_what_is_called_first_is_compiled_first():
   assert calls[0] == "trace train"
   compiled = [x for x in calls if x.startswith("compile")]
   assert compiled == ["compile train", "compile draw", "compile last"]
+
+
+def test_what_is_being_compiled_is_told():
+  go_on, begun = threading.Event(), threading.Event()
+
+  def lower():
+    begun.set()
+    go_on.wait(10)
+    return _Counted(4)()
+
+  parts = {
+    name: Program(name, lower, {}, _ON)
+    for name in ("draw_2", "init", "train", "evaluate")}
+  draw, *others = parts.values()
+  made = Programs((draw, draw), *others, None, None, None)
+  assert made.describe_compiling() == ""
+  thread = threading.Thread(target=parts["draw_2"].compile)
+  thread.start()
+  begun.wait(10)
+  assert made.describe_compiling() == (
+    "compiling draw; 0 of 4 programs are ready")
+  go_on.set()
+  thread.join()
+  assert made.describe_compiling() == ""
+  go_on.clear()
+  begun.clear()
+  threads = [
+    threading.Thread(target=parts[x].compile) for x in ("init", "train")]
+  for thread in threads:
+    thread.start()
+  while not all(parts[x].is_compiling for x in ("init", "train")):
+    time.sleep(0.01)
+  assert made.describe_compiling() == (
+    "compiling init, train; 1 of 4 programs are ready")
+  go_on.set()
+  for thread in threads:
+    thread.join()

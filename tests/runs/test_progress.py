@@ -1,5 +1,7 @@
 """Tests of what a run says on the terminal."""
 
+import time
+
 import pytest
 
 from qdrl_haiku.runs import progress as progress_lib
@@ -24,3 +26,13 @@ def test_a_line_says_how_far_how_good_how_fast_and_how_long(clock, capsys):
   assert capsys.readouterr().out == (
     "generation 4/10  step 400  return best 9.0 mean 8.0  1234 steps/s  "
     "18 s left\n")
+
+
+def test_every_so_often_a_line_says_what_is_waited_for(capsys, monkeypatch):
+  monkeypatch.setattr(progress_lib, "_SECONDS", 0.01)
+  texts = ["compiling train", "", "compiling evaluate"]
+  with progress_lib.progress_of_waiting(lambda: texts.pop(0) if texts else ""):
+    while texts:
+      time.sleep(0.01)
+  assert capsys.readouterr().out == (
+    "compiling train, 0 s so far\ncompiling evaluate, 0 s so far\n")
