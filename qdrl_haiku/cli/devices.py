@@ -14,6 +14,7 @@ from qdrl_haiku import files
 from qdrl_haiku.cli import lost
 from qdrl_haiku.config import Settings, setting
 from qdrl_haiku.cpu import cores, xla
+from qdrl_haiku.storage.program_cache import forget_unused_programs
 
 # How many processes belong together, as Slurm and Open MPI say.
 _CLUSTER_SIZES = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")
@@ -33,9 +34,9 @@ class ProcessConfig(Settings):
 
   compilation_cache_dir: str | None = setting(
     None,
-    "Directory in which compiled programs are kept for the next run; by "
-    "default in the user's cache directory, nowhere if empty. On CPUs several "
-    "processes keep none.")
+    "Directory in which compiled programs are kept for the next run, at most 1 "
+    "GB; by default in the user's cache directory, nowhere if empty. On CPUs "
+    "several processes keep none.")
   coordinator_address: str | None = setting(
     None,
     "Host of the first of several processes and a free port there, such as "
@@ -68,6 +69,8 @@ def prepare_jax_devices(
   if folder is None:
     jax.config.update("jax_enable_compilation_cache", False)
     return
+  if str(folder) != jax.config.values["jax_compilation_cache_dir"]:
+    forget_unused_programs(folder, "*-cache")  # As jax names them.
   jax.config.update("jax_compilation_cache_dir", str(folder))
   # Small programs count too: there are many of them.
   jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)

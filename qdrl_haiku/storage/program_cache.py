@@ -11,8 +11,8 @@ from absl import logging
 
 from qdrl_haiku import files
 
-# How many files are kept, the latest used ones; a start has up to ten.
-_MOST = 500
+# How much a folder keeps, of what was used last; a start needs some 20 MB.
+_MOST_BYTES = 500_000_000
 
 
 class ProgramCache(NamedTuple):
@@ -74,12 +74,27 @@ class ProgramCache(NamedTuple):
     except Exception as error:
       logging.debug("%s can't be written: %s", path, error)
       return False
-    # Another process may tidy at the same time.
-    with contextlib.suppress(OSError):
-      found = sorted(self.folder.iterdir(), key=lambda x: x.stat().st_mtime)
-      for old in found[:-_MOST]:
-        old.unlink()
+    forget_unused_programs(self.folder)
     return True
+
+
+def forget_unused_programs(folder: pathlib.Path, pattern: str = "*") -> None:
+  """Deletes files of a folder beyond half a gigabyte, those used longest ago.
+
+  Args:
+    folder: of a `ProgramCache`, or jax's own.
+    pattern: of the names of files that are counted and may be deleted.
+  """
+  # Another process may tidy at the same time.
+  with contextlib.suppress(OSError):
+    found = [(x.stat(), x) for x in folder.glob(pattern)]
+    # jax doesn't note when it reads a file, but most file systems do.
+    found.sort(key=lambda x: max(x[0].st_atime, x[0].st_mtime), reverse=True)
+    size = 0
+    for stat, path in found:
+      size += stat.st_size
+      if size > _MOST_BYTES:
+        path.unlink()
 
 
 def _check_private(path: pathlib.Path) -> None:

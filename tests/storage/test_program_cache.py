@@ -98,12 +98,26 @@ def test_what_can_not_be_written_is_left_out(folder):
 
 
 def test_what_was_used_least_lately_is_forgotten(folder, monkeypatch):
-  monkeypatch.setattr(cache_lib, "_MOST", 2)
+  monkeypatch.setattr(cache_lib, "_MOST_BYTES", 2500)
   kept = ProgramCache(folder, "one")
   for i, code in enumerate(("first", "second", "third")):
-    kept.write_shared(code, i)
+    kept.write_shared(code, bytes(1000))
     long_ago = time.time() - 1000 + i
     os.utime(folder / code, (long_ago, long_ago))
     if code == "second":
       kept.read_shared("first")
-  assert [kept.read_shared(x) for x in ("first", "second")] == [0, None]
+  assert [kept.read_shared(x) is None for x in ("first", "second")] == [0, 1]
+
+
+def test_of_a_folder_of_jax_its_own_files_alone_are_forgotten(
+  folder, monkeypatch
+):
+  monkeypatch.setattr(cache_lib, "_MOST_BYTES", 2500)
+  folder.mkdir()
+  for i, name in enumerate(("notes", "a-cache", "b-cache", "c-cache")):
+    (folder / name).write_bytes(bytes(1000))
+    # jax has read the first one since it wrote it.
+    read = time.time() if name == "a-cache" else i
+    os.utime(folder / name, (read, i))
+  cache_lib.forget_unused_programs(folder, "*-cache")
+  assert {x.name for x in folder.iterdir()} == {"notes", "a-cache", "c-cache"}
