@@ -1,11 +1,11 @@
-"""Writes files whole or not at all, and tells whose files may be trusted."""
+"""Writes files whole or not at all, tells whose may be trusted, reads some."""
 
 import contextlib
 import os
 import pathlib
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 _MARK = ".tmp"
 
@@ -46,3 +46,37 @@ def why_file_not_private(status: os.stat_result) -> str | None:
   if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
     return f"others may write to it (mode {stat.S_IMODE(status.st_mode):o})"
   return None
+
+
+def control_group_texts(
+  names: Mapping[str, Sequence[str]], root: pathlib.Path
+) -> list[str]:
+  """Returns what files say of the control groups that this process is in.
+
+  The limits of the groups above a group hold for it too. In a container, /proc
+  may name a group that is hidden there; the topmost one is then its own.
+
+  Args:
+    names: of the files, by controller; "" is version 2, which names none.
+    root: of the file system.
+
+  Returns:
+    A text for each group that has them, its files' joined by spaces.
+  """
+  texts = []
+  for line in _text(root / "proc/self/cgroup").splitlines():
+    _, controllers, path = line.split(":", 2)
+    for controller in names.keys() & set(controllers.split(",")):
+      folder = root / "sys/fs/cgroup" / controller / path.lstrip("/")
+      for group in (folder, *folder.parents):
+        parts = [_text(group / name).strip() for name in names[controller]]
+        texts.append(" ".join(parts))
+  return texts
+
+
+def _text(path: pathlib.Path) -> str:
+  """Returns what a file holds, nothing if it can't be read."""
+  try:
+    return path.read_text()
+  except OSError:
+    return ""

@@ -5,6 +5,8 @@ import os
 import pathlib
 from typing import NamedTuple
 
+from qdrl_haiku import files
+
 
 class Cores(NamedTuple):
   """Holds a number of cores, and what allows no more of them."""
@@ -36,30 +38,12 @@ def usable_cores(root: pathlib.Path = pathlib.Path("/")) -> Cores:
 
 
 def _quota(root: pathlib.Path) -> float:
-  """Returns how many cores' time the process's groups have, infinite if all.
-
-  A group is bound by the quotas of those around it.
-  """
-  try:
-    lines = (root / "proc/self/cgroup").read_text().splitlines()
-  except OSError:
-    return math.inf
-  mounted, quotas = root / "sys/fs/cgroup", [math.inf]
-  for line in lines:
-    _, controllers, path = line.split(":", 2)
-    if not controllers:  # The second version.
-      where, names = mounted, ["cpu.max"]
-    elif "cpu" in controllers.split(","):
-      where, names = mounted / "cpu", ["cpu.cfs_quota_us", "cpu.cfs_period_us"]
-    else:
-      continue
-    # A container may see the host's path, and its own group where that begins.
-    group = pathlib.PurePath(path.lstrip("/"))
-    for folder in (group, *group.parents):
-      try:
-        texts = [(where / folder / name).read_text() for name in names]
-        quota, period = map(float, " ".join(texts).split())
-      except (OSError, ValueError):  # No limit is "max", or -1.
-        continue
-      quotas.append(quota / period if quota > 0 else math.inf)
+  """Returns how many cores' time the process's groups have, infinite if all."""
+  # Of version 2 and of version 1, where no limit is "max" and -1.
+  names = {"": ["cpu.max"], "cpu": ["cpu.cfs_quota_us", "cpu.cfs_period_us"]}
+  quotas = [math.inf]
+  for text in files.control_group_texts(names, root):
+    quota, _, period = text.partition(" ")
+    if quota.isdigit() and period.isdigit():
+      quotas.append(int(quota) / int(period))
   return min(quotas)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from qdrl_haiku import types
+from qdrl_haiku import files, types
 from qdrl_haiku.distributed import sharding
 from qdrl_haiku.runs import reevaluation
 from qdrl_haiku.training import config as config_lib
@@ -196,29 +196,10 @@ def _bytes(tree: types.Tree) -> int:
 
 
 def _control_group_limits(root: pathlib.Path) -> list[int]:
-  """Returns the memory limits, in bytes, of the process's control groups.
-
-  The limits of the groups above a group hold for it too. In a container, /proc
-  may name a group that is hidden there; the topmost one is then its own.
-  """
-  limits = []
-  # Version 2 names no controllers.
-  names = {"": "memory.max", "memory": "memory.limit_in_bytes"}
-  for group in _text(root / "proc/self/cgroup").splitlines():
-    _, controllers, path = group.split(":", 2)
-    if controllers in names:
-      directory = root / "sys/fs/cgroup" / controllers / path.lstrip("/")
-      folders = (directory, *directory.parents)
-      limits += [_text(x / names[controllers]).strip() for x in folders]
-  return [int(text) for text in limits if text.isdigit()]
-
-
-def _text(path: pathlib.Path) -> str:
-  """Returns what a file holds, nothing if it can't be read."""
-  try:
-    return path.read_text()
-  except OSError:
-    return ""
+  """Returns the memory limits, in bytes, of the process's control groups."""
+  names = {"": ["memory.max"], "memory": ["memory.limit_in_bytes"]}
+  texts = files.control_group_texts(names, root)
+  return [int(text) for text in texts if text.isdigit()]
 
 
 def _with_unit(num_bytes: float) -> str:
