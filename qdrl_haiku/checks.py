@@ -1,9 +1,12 @@
 """Checks of settings and trees; messages name what is wrong, and the fix."""
 
+import contextlib
 import inspect
 import math
 import numbers
-from typing import TypeGuard
+from collections.abc import Iterable, Iterator
+from types import TracebackType
+from typing import Self, TypeGuard
 
 from qdrl_haiku import trees
 from qdrl_haiku.types import Hyperparams
@@ -13,6 +16,62 @@ LARGEST = 2**31 - 1
 SMALLEST_FLOAT, LARGEST_FLOAT = 1e-30, 1e30
 """Magnitudes between which float32 neither overflows nor becomes subnormal,
 which XLA may flush to zero, when numbers are multiplied or divided."""
+
+
+class Refusals(ValueError):
+  """Collects what is refused, to name all of it at once, a line each.
+
+  In a `with`, errors inside of `noted` are collected, and the block's end
+  raises them: one as it is, several as this error.
+  """
+
+  def __init__(self, messages: Iterable[str] = ()) -> None:
+    super().__init__()
+    self.messages = list(messages)
+    self._first: ValueError = self
+
+  def __str__(self) -> str:
+    return "\n".join(self.messages)
+
+  def __bool__(self) -> bool:
+    return bool(self.messages)
+
+  def __enter__(self) -> Self:
+    return self
+
+  def __exit__(
+    self, kind: type[BaseException] | None, error: BaseException | None,
+    trace: TracebackType | None,
+  ) -> None:
+    if error is not None and not (self and isinstance(error, ValueError)):
+      return
+    if isinstance(error, ValueError):
+      self.note(error)
+    if self:
+      raise self._first if len(self.messages) == 1 else self
+
+  def refuse(self, message: str) -> None:
+    """Adds a message."""
+    self.note(ValueError(message))
+
+  def note(self, error: ValueError) -> None:
+    """Adds what an error refuses, unless that has been said."""
+    self._first = self._first if self else error
+    found = refusals_of(error)
+    self.messages += [x for x in found if x not in self.messages]
+
+  @contextlib.contextmanager
+  def noted(self) -> Iterator[None]:
+    """Collects what is refused inside the `with`, and goes on after it."""
+    try:
+      yield
+    except ValueError as error:
+      self.note(error)
+
+
+def refusals_of(error: ValueError) -> list[str]:
+  """Returns what an error refuses, each with its message."""
+  return error.messages if isinstance(error, Refusals) else [str(error)]
 
 
 def check_count(

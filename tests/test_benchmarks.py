@@ -127,7 +127,7 @@ def test_an_interval_is_cut_to_what_takes_seconds(monkeypatch):
 
 @pytest.mark.parametrize(("flags", "message"), [
   (["--algorithm", "me_pbt"], "--algorithm=me_pbt on the command line, in one"),
-  (["--algorithm=add", "--sweep=tau:0.1,0.2"], "draws no costs of algorithm=a"),
+  (["--algorithm=add", "--sweep=tau:0.1,0.2"], "draws no costs of --algorithm"),
   (["--sweep=tau:0.1,0.2", "--output=nowhere/a.png"], "there is no directory"),
   (["--output=row.json"], "row.json has no effect without --sweep"),
   (["--dry_run"], "--dry_run has no effect on what .* to train_pbt.py"),

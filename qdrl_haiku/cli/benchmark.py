@@ -21,7 +21,7 @@ from typing import Any
 _START = time.monotonic()
 
 # Imports are a part of what is measured.
-from qdrl_haiku import accelerators, experiment, learners, runs  # noqa: E402
+from qdrl_haiku import accelerators, checks, experiment, learners, runs  # noqa: E402
 from qdrl_haiku import config as config_lib  # noqa: E402
 from qdrl_haiku.cli import devices, launch, training  # noqa: E402
 from qdrl_haiku.cli.flags import Given  # noqa: E402
@@ -83,23 +83,25 @@ def _main(given: Given) -> None:
   config = given.fill(BenchmarkConfig())
   program = _program()
   is_me_pbt = program is experiment.TRAIN_ME_PBT
-  if config.algorithm.endswith("me_pbt") != is_me_pbt:
-    raise ValueError(
-      f"give --algorithm={config.algorithm} on the command line, in one word: "
-      "which other flags there are depends on it.")
-  if config.sweep and config.algorithm in (*_COMPILES, "add"):
-    raise ValueError(
-      f"--sweep={config.sweep} draws no costs of algorithm={config.algorithm}; "
-      "take another algorithm, or leave it out.")
-  # A flagfile may be that of runs.
-  for name in sorted(given.typed & _OF_RUNS):
-    raise ValueError(
-      f"--{name} has no effect on what is measured; leave it out, or give it "
-      f"to {program.name}.py.")
-  # It is empty where a sweep measures one of its values.
-  if config.sweep is None and "output" in given.values:
-    raise ValueError(
-      f"--output={config.output} has no effect without --sweep; leave it out.")
+  with checks.Refusals() as refusals:
+    if config.algorithm.endswith("me_pbt") != is_me_pbt:
+      refusals.refuse(
+        f"give --algorithm={config.algorithm} on the command line, in one "
+        "word: which other flags there are depends on it.")
+    if config.sweep and config.algorithm in (*_COMPILES, "add"):
+      refusals.refuse(
+        f"--sweep={config.sweep} draws no costs of --algorithm="
+        f"{config.algorithm}; take another algorithm, or leave it out.")
+    # A flagfile may be that of runs.
+    for name in sorted(given.typed & _OF_RUNS):
+      refusals.refuse(
+        f"--{name} has no effect on what is measured; leave it out, or give it "
+        f"to {program.name}.py.")
+    # It is empty where a sweep measures one of its values.
+    if config.sweep is None and "output" in given.values:
+      refusals.refuse(
+        f"--output={config.output} has no effect without --sweep; leave it "
+        "out.")
   if config.sweep:
     _sweep(config, config.sweep, program.flags())
   elif config.algorithm in _COMPILES:

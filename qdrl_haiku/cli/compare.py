@@ -12,8 +12,8 @@ import pathlib
 import sys
 from collections.abc import Sequence
 
+from qdrl_haiku import checks, files
 from qdrl_haiku import config as config_lib
-from qdrl_haiku import files
 from qdrl_haiku.cli import launch, subprocesses
 from qdrl_haiku.cli.flags import Given
 from qdrl_haiku.comparisons.plan import (
@@ -30,11 +30,12 @@ def _main(given: Given) -> None:
   from qdrl_haiku import runs
 
   config = given.fill(CompareConfig())
-  if not config.output:
-    raise ValueError("--output is missing: where are the runs to be?")
-  output = pathlib.Path(config.output)
-  planned = plan_comparison(config)
-  config = settle_comparison(config, planned)
+  with checks.Refusals() as refusals:
+    if not config.output:
+      refusals.refuse("--output is missing: where are the runs to be?")
+    planned = plan_comparison(config)
+    config = settle_comparison(config, planned)
+  output = pathlib.Path(str(config.output))
   state = _State(output, planned)
   failed = []
   with subprocesses.forward_subprocess_signals() as process:
@@ -156,19 +157,20 @@ def _check(
   for run in planned:
     if not (state.is_done(run) or state.has_begun(run)):
       checked.setdefault((run.launcher, run.flags), run)
-  for run in checked.values():
-    print(f"checking {run.task}, {run.method}", flush=True)
-    flags = [*_flags(run), "--dry_run"]
-    done = process.run(run.launcher, flags, pathlib.Path(os.devnull))
-    if process.is_interrupted:
-      sys.exit(runs.INTERRUPTED)
-    if done.code:
-      raise ValueError(
-        f"task {run.task}, method {run.method}: "
-        f"{done.message.removeprefix('error: ')}")
-    for text in done.warnings:
-      where = f"warning: task {run.task}, method {run.method}"
-      print(f"{where}: {text}", file=sys.stderr)
+  with checks.Refusals() as refusals:
+    for run in checked.values():
+      print(f"checking {run.task}, {run.method}", flush=True)
+      flags = [*_flags(run), "--dry_run"]
+      done = process.run(run.launcher, flags, pathlib.Path(os.devnull))
+      if process.is_interrupted:
+        sys.exit(runs.INTERRUPTED)
+      for line in done.message.splitlines() if done.code else ():
+        refusals.refuse(
+          f"task {run.task}, method {run.method}: "
+          f"{line.removeprefix('error: ')}")
+      for text in done.warnings:
+        where = f"warning: task {run.task}, method {run.method}"
+        print(f"{where}: {text}", file=sys.stderr)
 
 
 def _write(

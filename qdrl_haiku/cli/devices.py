@@ -10,7 +10,7 @@ import jax
 from absl import logging
 from jax._src import compilation_cache
 
-from qdrl_haiku import files
+from qdrl_haiku import checks, files
 from qdrl_haiku.cli import lost
 from qdrl_haiku.config import Settings, setting
 from qdrl_haiku.cpu import cores, xla
@@ -45,6 +45,29 @@ class ProcessConfig(Settings):
     None, "How many processes there are.", low=1)
   process_id: int | None = setting(
     None, "Number of this process, counted from 0.", low=0)
+
+  def __post_init__(self) -> None:
+    super().__post_init__()
+    address, size, number = self.given.values()
+    missing = [f"--{name}" for name, x in self.given.items() if x is None]
+    with checks.Refusals() as refusals:
+      if 0 < len(missing) < len(self.given):
+        refusals.refuse(
+          f"{' and '.join(missing)} missing: several processes need "
+          "--coordinator_address, --num_processes and --process_id.")
+      if size is not None and number is not None and number >= size:
+        refusals.refuse(
+          f"--process_id={number} must be at least 0 and below "
+          f"--num_processes={size}.")
+      if address is not None and not re.fullmatch(r".+:\d+", address):
+        refusals.refuse(
+          f"--coordinator_address={address} has no port; give it like "
+          "10.0.0.1:1234.")
+
+  @property
+  def given(self) -> dict[str, Any]:
+    """What says which process this is; None where the cluster is asked."""
+    return {name: getattr(self, name) for name in _PROCESS}
 
 
 def prepare_jax_devices(
@@ -109,29 +132,13 @@ def _cache_folder(given: str | None) -> pathlib.Path | None:
 
 def _join_processes(config: ProcessConfig) -> None:
   """Makes one run of several processes, if there are several."""
-  given: dict[str, Any] = {name: getattr(config, name) for name in _PROCESS}
-  missing = [f"--{name}" for name, value in given.items() if value is None]
-  if not missing:
-    address, size, number = given.values()
-    if number >= size:
-      raise ValueError(
-        f"--process_id={number} must be at least 0 and below "
-        f"--num_processes={size}.")
-    if not re.fullmatch(r".+:\d+", address):
-      raise ValueError(
-        f"--coordinator_address={address} has no port; give it like "
-        "10.0.0.1:1234.")
-  elif len(missing) < len(given):
-    raise ValueError(
-      f"{' and '.join(missing)} missing: several processes need "
-      "--coordinator_address, --num_processes and --process_id.")
   # The variable is that of an indexed Job of Kubernetes.
-  elif "JOB_COMPLETION_INDEX" not in os.environ and all(
-    os.environ.get(name, "1") == "1" for name in _CLUSTER_SIZES
-  ):
+  is_in_cluster = "JOB_COMPLETION_INDEX" in os.environ or any(
+    os.environ.get(name, "1") != "1" for name in _CLUSTER_SIZES)
+  if config.num_processes is None and not is_in_cluster:
     return
   _allow_waiting()
-  lost.join_processes(**given)
+  lost.join_processes(**config.given)
 
 
 def _allow_waiting() -> None:

@@ -5,6 +5,7 @@ import dataclasses
 import os
 from collections.abc import Iterator
 
+from qdrl_haiku import checks
 from qdrl_haiku.config import Settings, setting
 from qdrl_haiku.environments import EnvironmentConfig
 
@@ -99,54 +100,53 @@ class EvaluateConfig(Settings):
 
 def check_evaluate_config(config: EvaluateConfig) -> EvaluateConfig:
   """Checks what can be checked without the run, and names the file to draw."""
-  if not config.logdir:
-    raise ValueError("--logdir is missing: which run is to be evaluated?")
-  if config.best is False:
-    raise ValueError(
-      "--nobest chooses no agent; give --member or --cell in its place.")
-  if len(config.choices) > 1:
-    flags = " and ".join(f"--{name}" for name in config.choices)
-    raise ValueError(f"{flags} choose one agent each; give one of them.")
-  if config.goal is not None and (config.skill is not None or config.sweep):
-    raise ValueError(
-      f"--goal={config.text('goal')} chooses the skills of episodes to one "
-      "goal; leave out --skill and --sweep.")
-  if config.sweep:
-    if config.render or config.export:
-      raise ValueError(
+  with checks.Refusals() as refusals:
+    if not config.logdir:
+      refusals.refuse("--logdir is missing: which run is to be evaluated?")
+    if config.best is False:
+      refusals.refuse(
+        "--nobest chooses no agent; give --member or --cell in its place.")
+    elif len(config.choices) > 1:
+      flags = " and ".join(f"--{name}" for name in config.choices)
+      refusals.refuse(f"{flags} choose one agent each; give one of them.")
+    if config.goal is not None and (config.skill is not None or config.sweep):
+      refusals.refuse(
+        f"--goal={config.text('goal')} chooses the skills of episodes to one "
+        "goal; leave out --skill and --sweep.")
+    if config.sweep and (config.render or config.export):
+      refusals.refuse(
         f"--sweep={config.sweep} draws a curve, and exports nothing; leave out "
         "--render and --export.")
-    path = config.render_to or _default_file(config, "-sweep.png")
-    config = dataclasses.replace(config, render_to=path)
-  elif config.render:
-    path = config.render_to or _default_file(config, f".{config.render}")
-    if not path.endswith(f".{config.render}"):
-      raise ValueError(
-        f"--render_to={path} doesn't end in .{config.render}, as --render has "
-        "it; name such a file.")
-    config = dataclasses.replace(config, render_to=path)
-  elif config.render_to:
-    raise ValueError(
-      f"--render_to={config.render_to} has no effect without --render or "
-      "--sweep; give one of them, or leave it out.")
-  if config.opset and not (config.export or "").endswith(".onnx"):
-    raise ValueError(
-      f"--opset={config.opset} has no effect without --export of an .onnx; "
-      "give that, or leave it out.")
-  for name in ("export", "render_to"):
-    path = getattr(config, name)
-    if name == "export" and path and not path.endswith((".npz", ".onnx", "/")):
-      raise ValueError(
-        f"--export={path} ends in none of .npz, .onnx and /; name such a file, "
-        "or a directory.")
-    if path and os.path.lexists(path):
-      raise ValueError(f"--{name}={path} is there; name a new file.")
-  return config
+    ending = "-sweep.png" if config.sweep else f".{config.render}"
+    path = config.render_to
+    if config.render_to and not (config.sweep or config.render):
+      refusals.refuse(
+        f"--render_to={path} has no effect without --render or --sweep; give "
+        "one of them, or leave it out.")
+    elif config.sweep or config.render:
+      path = path or _default_file(config, ending)
+      if not (config.sweep or path.endswith(ending)):
+        refusals.refuse(
+          f"--render_to={path} doesn't end in {ending}, as --render has it; "
+          "name such a file.")
+    export = config.export
+    if config.opset and not (export or "").endswith(".onnx"):
+      refusals.refuse(
+        f"--opset={config.opset} has no effect without --export of an .onnx; "
+        "give that, or leave it out.")
+    if export and not export.endswith((".npz", ".onnx", "/")):
+      refusals.refuse(
+        f"--export={export} ends in none of .npz, .onnx and /; name such a "
+        "file, or a directory.")
+    for name, file in (("export", export), ("render_to", path)):
+      if file and os.path.lexists(file):
+        refusals.refuse(f"--{name}={file} is there; name a new file.")
+  return dataclasses.replace(config, render_to=path)
 
 
 def _default_file(config: EvaluateConfig, ending: str) -> str:
   """Returns the name of the file to draw to, where it isn't given."""
-  (choice,) = config.choices
+  choice = config.choices[0]
   parts = [os.path.basename(os.path.abspath(config.logdir)), choice]
   if choice != "best":
     parts.append(config.text(choice))

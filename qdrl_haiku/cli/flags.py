@@ -1,11 +1,13 @@
 """absl's flags of declared settings: definition, parsing and `--help`."""
 
+import re
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from absl import flags as absl_flags
 
+from qdrl_haiku import checks
 from qdrl_haiku import config as config_lib
 from qdrl_haiku.config import Flag, Settings, Values
 
@@ -24,17 +26,23 @@ class Given(NamedTuple):
 
   values: Values  # Of the flags that were given, in flagfiles or otherwise.
   typed: frozenset[str]  # The flags that stand on the command line itself.
+  refused: tuple[str, ...] = ()  # What is wrong with the others.
 
   def only(self, names: Iterable[str]) -> "Given":
     """Returns what the flags of some names were given."""
     known = set(names)
     values = {name: x for name, x in self.values.items() if name in known}
-    return Given(values, self.typed & known)
+    return Given(values, self.typed & known, self.refused)
 
   def fill(self, config: _S) -> _S:
-    """Returns a configuration with what its flags were given."""
+    """Returns a configuration with what its flags were given.
+
+    Raises:
+      ValueError: if something is refused, of other flags' too.
+    """
     own = self.only(config_lib.config_tree_flags(config))
-    return config_lib.replace_in_config_tree(config, own.values, own.typed)
+    with checks.Refusals(self.refused):
+      return config_lib.replace_in_config_tree(config, own.values, own.typed)
 
 
 def define_flags(flags: Iterable[Flag]) -> None:
@@ -46,7 +54,10 @@ def define_flags(flags: Iterable[Flag]) -> None:
     make(flag.name, None, flag.declared.help)
 
 
-def parse_flags(flags: Iterable[Flag], arguments: Sequence[str]) -> Given:
+def parse_flags(
+  flags: Iterable[Flag], arguments: Sequence[str],
+  refused: Iterable[str] = (),
+) -> Given:
   """Returns what absl has parsed of the arguments of a command line."""
   found = absl_flags.FLAGS
   names = [flag.name for flag in flags]
@@ -54,7 +65,28 @@ def parse_flags(flags: Iterable[Flag], arguments: Sequence[str]) -> Given:
   # The others stand in flagfiles.
   typed = {x.partition("=")[0].lstrip("-") for x in arguments}
   return Given(
-    values, frozenset(name for name in names if {name, f"no{name}"} & typed))
+    values, frozenset(name for name in names if {name, f"no{name}"} & typed),
+    tuple(refused))
+
+
+def name_flags(message: str, flags: Mapping[str, str]) -> str:
+  """Returns a message in which settings are called as flags are typed.
+
+  Args:
+    message: of settings by their names: `backend='mjx'`, or `num_envs`.
+    flags: names of flags by those of settings.
+  """
+  # Not in paths, in calls of Python's, or where a name is quoted.
+  before, after = r"(?<![\w.:/'\"-])(?<!\w\()(?:--)?", r"(?![\w/:'\"-]|\.\w)"
+  for name, flag in flags.items():
+    found = [rf"{before}{name}(?==)", rf"^{name}(?= must be | is |: )"]
+    if "_" in name:  # Any other may be a word of English.
+      found.append(rf"{before}{name}{after}")
+    message = re.sub("|".join(found), f"--{flag}", message)
+  message = re.sub(r"(--\w+)='([^' ]*)'", r"\1=\2", message)
+  return re.sub(
+    r"(--\w+)=\(([\d., ]+)\)",
+    lambda x: f"{x[1]}={x[2].replace(' ', '').rstrip(',')}", message)
 
 
 def flags_help_text(summary: str, flags: Iterable[Flag]) -> str:

@@ -1,4 +1,4 @@
-"""Parses the flags of a program, and turns mistakes into one line."""
+"""Parses the flags of a program, and turns each mistake into a line."""
 
 import atexit
 import dataclasses
@@ -8,12 +8,12 @@ import logging as python_logging
 import pathlib
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from absl import app, flags, logging
 
+from qdrl_haiku import checks, names
 from qdrl_haiku import config as config_lib
-from qdrl_haiku import names
 from qdrl_haiku.cli import flags as flags_lib
 from qdrl_haiku.cli.flags import Given
 from qdrl_haiku.config import Flag, Settings, setting
@@ -50,24 +50,24 @@ def launch_main(
     print(flags_lib.flags_help_text(summary, known.values()))
     return
 
+  refused: list[str] = []
+
   def guarded(argv: Sequence[str]) -> None:
+    del argv  # Nothing is left of it.
     # orbax reports every file that it writes.
     logging.set_verbosity(logging.WARNING)
     # matplotlib reports fonts of an environment that is gone.
     python_logging.getLogger("matplotlib").setLevel(python_logging.ERROR)
-    given = flags_lib.parse_flags(known.values(), sys.argv)
+    given = flags_lib.parse_flags(known.values(), sys.argv, refused)
     try:
-      if len(argv) > 1:
-        raise ValueError(
-          f"unexpected argument {argv[1]!r}; flags begin with --.")
       main(given)
     except ValueError as error:
       if given.values.get("debug"):
         raise
-      message = str(error)
-      for name, flag in (renamed or {}).items():
-        message = re.sub(rf"\b{name}\b", flag, message)
-      print(f"error: {message}", file=sys.stderr)
+      by_setting = {name: name for name in known} | dict(renamed or {})
+      for message in checks.refusals_of(error):
+        message = flags_lib.name_flags(message, by_setting)
+        print(f"error: {message}", file=sys.stderr)
       sys.exit(2)
 
   # Tracing makes millions of objects that stay: to look through them for
@@ -76,41 +76,72 @@ def launch_main(
   # To look through them at the end would take another second or two.
   atexit.register(gc.freeze)
   flags_lib.define_flags(known.values())
-  app.run(guarded, flags_parser=functools.partial(
-    _parse, known=list(known), renamed=renamed or {}))
+  parse = functools.partial(
+    _parse, known=list(known), refused=refused, renamed=renamed or {})
+  app.run(guarded, flags_parser=parse)
 
 
 def _parse(
-  argv: Sequence[str], *, known: Sequence[str], renamed: Mapping[str, str]
+  argv: Sequence[str], *, known: Sequence[str], refused: list[str],
+  renamed: Mapping[str, str],
 ) -> list[str]:
-  """Parses flags; a wrong one ends the program with one line."""
+  """Parses flags one by one; what is wrong is left out, and in `refused`."""
+  found = flags.FLAGS
+  found(argv[:1])  # absl wants to have parsed something.
   try:
-    arguments = flags.FLAGS([_as_flagfile(argument) for argument in argv])
-    if flags.FLAGS.preset is not None:
-      raise ValueError(
-        f"give --preset={flags.FLAGS.preset} on the command line, in one word")
-    if flags.FLAGS["log_dir"].present:
-      # absl's own, of log files that aren't written: --logdir is meant.
-      raise flags.UnrecognizedFlagError("log_dir")
-    return arguments
-  except flags.UnrecognizedFlagError as error:
-    fix = names.nearest_name(error.flagname, known)
-    if own := renamed.get(error.flagname):
-      fix = f"here it is --{own}."
-    elif not fix.startswith("did you mean"):
-      fix = "--help lists those that there are."
-    message = f"--{error.flagname} is no flag of this launcher; {fix}"
-  except flags.IllegalFlagValueError as error:
-    # The error is like "flag --name=value: reason".
-    flag = str(error).removeprefix("flag ").partition(": ")[0]
-    kind = flags.FLAGS[flag[2:].partition("=")[0]].flag_type()
-    fix = _EXPECTED.get(kind, f"a {kind}")
-    message = f"{flag} has a wrong value; give {fix}."
+    words = [_as_flagfile(word) for word in argv[1:]]
+    words = found.read_flags_from_files(words)
   except (flags.Error, ValueError) as error:
-    message = " ".join(str(error).removeprefix("ERROR:: ").split())
-    message = f"{message}; see --help."
-  print(f"error: {message}", file=sys.stderr)
-  sys.exit(2)
+    refused.append(_say(error))
+    return list(argv[:1])
+  for flag in _flags_of(words):
+    name = flag[0].lstrip("-").partition("=")[0]
+    try:
+      if name == "log_dir":
+        # absl's own, of log files that aren't written: --logdir is meant.
+        raise flags.UnrecognizedFlagError(name)
+      if name == "preset":
+        value = "=".join(flag).removeprefix("--")
+        raise ValueError(f"give --{value} on the command line, in one word")
+      for word in found([argv[0], *flag])[1:]:
+        refused.append(f"unexpected argument {word!r}; flags begin with --.")
+    except flags.UnrecognizedFlagError as error:
+      fix = names.nearest_name(error.flagname, known)
+      if own := renamed.get(error.flagname):
+        fix = f"here it is --{own}."
+      elif not fix.startswith("did you mean"):
+        fix = "--help lists those that there are."
+      refused.append(f"--{error.flagname} is no flag of this launcher; {fix}")
+    except flags.IllegalFlagValueError as error:
+      # The error is like "flag --name=value: reason".
+      text = str(error).removeprefix("flag ").partition(": ")[0]
+      kind = found[name.removeprefix("no")].flag_type()
+      fix = _EXPECTED.get(kind, f"a {kind}")
+      refused.append(f"{text} has a wrong value; give {fix}.")
+    except (flags.Error, ValueError) as error:
+      refused.append(_say(error))
+  return list(argv[:1])
+
+
+def _flags_of(words: Sequence[str]) -> Iterator[list[str]]:
+  """Yields flags, with a value that is the next word, and words of none."""
+  left = list(words)
+  while left:
+    flag = [left.pop(0)]
+    name = flag[0].lstrip("-")
+    if name in flags.FLAGS:
+      has_value = not flags.FLAGS[name].boolean
+    else:
+      has_value = "=" not in name and not "".join(left[:1]).startswith("-")
+    if has_value and left:
+      flag.append(left.pop(0))
+    yield flag
+
+
+def _say(error: Exception) -> str:
+  """Returns what absl says, in one line."""
+  message = " ".join(str(error).removeprefix("ERROR:: ").split())
+  return f"{message}; see --help."
 
 
 def _as_flagfile(argument: str) -> str:

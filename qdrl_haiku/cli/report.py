@@ -8,8 +8,8 @@ import importlib.util
 import pathlib
 import sys
 
+from qdrl_haiku import checks, files, types
 from qdrl_haiku import config as config_lib
-from qdrl_haiku import files, types
 from qdrl_haiku.cli import devices, launch
 from qdrl_haiku.cli.flags import Given
 from qdrl_haiku.config import Settings, setting
@@ -39,19 +39,21 @@ def _main(given: Given) -> None:
   """Writes the report that the flags ask for."""
   config = given.fill(ReportConfig())
   logdirs, rollouts = config.logdir, config.rollouts
-  if not logdirs:
-    raise ValueError("--logdir is missing: which runs are to be reported?")
   output = pathlib.Path(config.output)
-  if output.exists():
-    raise ValueError(f"--output={output} is there; name a new file.")
-  if not output.parent.is_dir():
-    raise ValueError(f"--output={output}: there is no directory for it.")
-  if importlib.util.find_spec("plotly") is None:
-    raise ValueError(
-      "plotly is missing, which draws the page; install it: pip install plotly")
   from qdrl_haiku import reports
 
-  runs = reports.read_runs(logdirs)
+  with checks.Refusals() as refusals:
+    if output.exists():
+      refusals.refuse(f"--output={output} is there; name a new file.")
+    elif not output.parent.is_dir():
+      refusals.refuse(f"--output={output}: there is no directory for it.")
+    if importlib.util.find_spec("plotly") is None:
+      refusals.refuse(
+        "plotly is missing, which draws the page; install it: pip install "
+        "plotly")
+    if not logdirs:
+      raise ValueError("--logdir is missing: which runs are to be reported?")
+    runs = reports.read_runs(logdirs)
   elites, ways = {}, {}
   if rollouts != 0:  # Elites are arrays of jax's, which asks for devices.
     devices.prepare_jax_devices(devices.ProcessConfig())

@@ -16,7 +16,10 @@ _WARNING = re.compile(r"W\d{4} [^]]*\] (.*)")
 
 
 class Done(NamedTuple):
-  """Holds a launcher's exit code, its last line of errors, its warnings."""
+  """Holds a launcher's exit code, the lines that say why, its warnings.
+
+  The lines are its errors, or else the last one of its standard error.
+  """
 
   code: int
   message: str
@@ -34,7 +37,7 @@ class Processes:
     """Runs a launcher until it ends; appends its output to a file."""
     if self.is_interrupted:
       return Done(1, "interrupted")
-    message, warnings = "", []
+    message, errors, warnings = "", [], []
     with (
       log.open("a") as file,
       subprocess.Popen(
@@ -52,7 +55,10 @@ class Processes:
         file.flush()
         message = line.strip() or message
         warnings += _WARNING.findall(line)
+        if line.startswith("error: "):
+          errors.append(line.strip())
     self._process = None
+    message = "\n".join(errors) or message
     return Done(process.returncode, message, tuple(warnings))
 
   def stop(self, number: int, frame: FrameType | None) -> None:

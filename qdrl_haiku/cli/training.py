@@ -11,8 +11,8 @@ from typing import NoReturn
 
 import jax
 
+from qdrl_haiku import checks, environments, experiment, learners, runs
 from qdrl_haiku import config as config_lib
-from qdrl_haiku import experiment, runs
 from qdrl_haiku.cli import devices, launch, lost
 from qdrl_haiku.cli.flags import Given
 from qdrl_haiku.experiment import Config, Program
@@ -49,10 +49,14 @@ def _run(program: Program, start: Callable[[], None]) -> None:
   own = program.flags() | config_lib.config_tree_flags(devices.ProcessConfig())
 
   def main(given: Given) -> None:
+    refusals = checks.Refusals(given.refused)
+    with refusals.noted():
+      processes = given.fill(devices.ProcessConfig())
+    given = given._replace(refused=tuple(refusals.messages))
     config = configure_training_from_flags(program, given)
     repertoire = config.repertoire
     devices.prepare_jax_devices(
-      given.fill(devices.ProcessConfig()),
+      processes,
       divides_repertoire=bool(repertoire and repertoire.shard_repertoire))
     _train(config, shows_errors=bool(given.values.get("debug")))
 
@@ -60,10 +64,48 @@ def _run(program: Program, start: Callable[[], None]) -> None:
 
 
 def configure_training_from_flags(program: Program, given: Given) -> Config:
-  """Returns the configuration that flags, or a run to be resumed, ask for."""
+  """Returns the configuration that flags, or a run to be resumed, ask for.
+
+  Raises:
+    ValueError: if flags are wrong; then the rest is looked at as far as it can.
+  """
   given = given.only(program.flags())
-  if not given.values.get("resume"):
-    return program.configure(given.values, given.typed)
+  with checks.Refusals(given.refused) as refusals:
+    if given.values.get("resume"):
+      return _resumed(program, given)
+    with refusals.noted():
+      config = program.configure(given.values, given.typed)
+    if refusals:
+      _look_further(given, refusals)
+  return config
+
+
+def _look_further(given: Given, refusals: checks.Refusals) -> None:
+  """Refuses what can be known beside flags that are wrong."""
+  values = given.values
+  if logdir := values.get("logdir"):
+    with refusals.noted():
+      RunDirectory(logdir).check_begins()
+  # A user's own learner may have other bounds.
+  if not any(":" in values.get(x, "") for x in ("learner", "base_learner")):
+    for name, declared in learners.HYPERPARAMETERS.items():
+      if name in values:
+        with refusals.noted():
+          declared.check(f"--{name}={values[name]}", values[name])
+  env = environments.EnvironmentConfig()
+  values = given.only(config_lib.config_tree_flags(env)).values
+  if values:
+    with refusals.noted():
+      try:
+        config_lib.replace_in_config_tree(env, values).make()
+      except Exception as error:
+        # A user's code is to blame when the flags are right.
+        if isinstance(error, ValueError):
+          raise
+
+
+def _resumed(program: Program, given: Given) -> Config:
+  """Returns the configuration of a run to be resumed."""
   logdir = given.values.get("logdir")
   if not logdir:
     raise ValueError("--resume needs --logdir: which run is to go on?")

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from qdrl_haiku import names
+from qdrl_haiku import checks, names
 from qdrl_haiku.config import Settings, setting
 
 # The metric by which runs of each launcher that trains are compared.
@@ -110,9 +110,14 @@ def plan_comparison(config: CompareConfig) -> list[PlannedRun]:
   Raises:
     ValueError: if the table of tasks, methods and seeds makes no sense.
   """
-  shared = _command(f"command={config.command}", config.command)
-  of_task = _named("task", config.task, _NAME)
-  of_method = _named("method", config.method, f"({_NAME}/)?{_NAME}")
+  shared: _Command = (None, ())
+  of_task: dict[str, list[_Command]] = {}
+  with checks.Refusals() as refusals:
+    with refusals.noted():
+      shared = _command(f"command={config.command}", config.command)
+    with refusals.noted():
+      of_task = _named("task", config.task, _NAME)
+    of_method = _named("method", config.method, f"({_NAME}/)?{_NAME}")
   everywhere = [name for name in of_method if "/" not in name]
   for name in [name for name in of_method if "/" in name]:
     task, _, method = name.partition("/")
@@ -166,16 +171,18 @@ def _named(
     raise ValueError(
       f"{kind} is missing; give one or more, each as 'name: flags'.")
   found: dict[str, list[_Command]] = {}
-  for text in texts:
-    name, colon, words = text.partition(":")
-    name = "/".join(part.strip() for part in name.split("/"))
-    if not colon or not re.fullmatch(pattern, name):
-      raise ValueError(
-        f"{kind}={text!r} has no name; give it as 'name: flags', the name of"
-        " letters, digits, and any of _.+-")
-    if name in found and "/" not in name:
-      raise ValueError(f"{kind}={text!r} has the name of another; rename one.")
-    found.setdefault(name, []).append(_command(f"{kind}={text!r}", words))
+  with checks.Refusals() as refusals:
+    for text in texts:
+      name, colon, words = text.partition(":")
+      name = "/".join(part.strip() for part in name.split("/"))
+      if not colon or not re.fullmatch(pattern, name):
+        refusals.refuse(
+          f"{kind}={text!r} has no name; give it as 'name: flags', the name of"
+          " letters, digits, and any of _.+-")
+      elif name in found and "/" not in name:
+        refusals.refuse(f"{kind}={text!r} has the name of another; rename one.")
+      with refusals.noted():
+        found.setdefault(name, []).append(_command(f"{kind}={text!r}", words))
   return found
 
 

@@ -173,17 +173,23 @@ class Settings:
 
   def __post_init__(self) -> None:
     known = setting_kinds(type(self))
-    for field in dataclasses.fields(self):
-      declared, value = Declaration.of(field), getattr(self, field.name)
-      _check_class(field.name, value, declared, known[field.name])
-      if declared is None:
-        continue
-      _check(field.name, value, declared, known[field.name])
-      by = declared.unmet(vars(self))
-      if by is not None and value != field.default:
-        raise ValueError(
-          f"{field.name}={value!r} has no effect: {by} is "
-          f"{getattr(self, by)!r}; leave it out.")
+    with checks.Refusals() as refusals:
+      for field in dataclasses.fields(self):
+        with refusals.noted():
+          self._check_field(field, known[field.name])
+
+  def _check_field(self, field: dataclasses.Field, kind: Kind) -> None:
+    """Refuses a value that makes no sense, or has no effect."""
+    declared, value = Declaration.of(field), getattr(self, field.name)
+    _check_class(field.name, value, declared, kind)
+    if declared is None:
+      return
+    _check(field.name, value, declared, kind)
+    by = declared.unmet(vars(self))
+    if by is not None and value != field.default:
+      raise ValueError(
+        f"{field.name}={value!r} has no effect: {by} is "
+        f"{getattr(self, by)!r}; leave it out.")
 
   def missing(self) -> Mapping[str, Missing]:
     """Returns the parts that a whole configuration lacks, by name."""

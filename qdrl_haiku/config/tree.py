@@ -1,12 +1,13 @@
 """Walks trees of settings: their flags, their values, and changes of them."""
 
+import contextlib
 import dataclasses
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from qdrl_haiku import names
+from qdrl_haiku import checks, names
 from qdrl_haiku.config.settings import (
   NOTHING,
   Changes,
@@ -148,61 +149,101 @@ def replace_in_config_tree(
       may have no effect; None to allow that of all, as of a `config.json`.
 
   Raises:
-    ValueError: if a value is wrong or has no effect.
+    ValueError: if values are wrong or have no effect.
   """
-  known = config_tree_flags(config)
-  without: dict[str, Missing] = {}
-  used: set[str] = set()
-  result = _replaced(config, given, used, without)
-  missing = result.missing()
-  result = _reset(result, missing)
-  for name in given:
-    need = known[name].declared.needs
-    reason = missing.get(need) if name in used and need else None
-    reason = reason or (None if name in used else without.get(name))
-    if reason is None or typed is None:
-      continue
-    if name in typed or not any(by in typed for by in reason.by):
-      raise ValueError(
-        f"{known[name].text(given[name])} has no effect: {reason.why}; leave "
-        "it out.")
+  known, met = config_tree_flags(config), _Met()
+  with met.refusals as refusals:
+    result = _replaced(config, given, met)
+    missing = result.missing()
+    result = _reset(result, missing)
+    for name in given:
+      need = known[name].declared.needs
+      reason = missing.get(need) if name in met.used and need else None
+      reason = reason or (
+        None if name in met.used else met.without.get(name))
+      # What follows from a wrong value says nothing.
+      if reason is None or typed is None or met.wrong & {name, *reason.by}:
+        continue
+      if name in typed or not any(by in typed for by in reason.by):
+        refusals.refuse(
+          f"{known[name].text(given[name])} has no effect: {reason.why}; "
+          "leave it out.")
   return result
 
 
-def _replaced(
-  config: S, given: Values, used: set[str], without: dict[str, Missing]
-) -> S:
+@dataclasses.dataclass
+class _Met:
+  """Holds what was met when values were replaced."""
+
+  used: set[str] = dataclasses.field(default_factory=set)  # These take effect.
+  # Why others don't.
+  without: dict[str, Missing] = dataclasses.field(default_factory=dict)
+  wrong: set[str] = dataclasses.field(default_factory=set)
+  refusals: checks.Refusals = dataclasses.field(default_factory=checks.Refusals)
+
+  @contextlib.contextmanager
+  def refused(self, flag: str) -> Iterator[None]:
+    """Notes a flag that is refused inside the `with`."""
+    try:
+      yield
+    except ValueError as error:
+      self.refusals.note(error)
+      self.wrong.add(flag)
+
+
+def _replaced(config: S, given: Values, met: _Met) -> S:
   """Replaces values in one configuration and those below it.
 
-  Adds the flags that take effect to `used`, and why others don't to `without`.
+  Settings whose values are refused stay as they were.
   """
   changes: Changes = {}
   known = setting_kinds(type(config))
   for node in _nodes(config):
     name, declared, flag = node.field.name, node.declared, node.flag
     if declared is None:
-      changes[name] = _replaced(node.value, given, used, without)
+      changes[name] = _replaced(node.value, given, met)
     elif declared.keys:
-      changes[name] = dict(node.value) | _numbers(declared, flag, given)
-      used |= {*declared.keys, flag}
+      met.used.update((*declared.keys, flag))
+      with met.refused(flag):
+        changes[name] = dict(node.value) | _numbers(declared, flag, given)
     elif declared.kinds:
-      used.add(flag)
-      kind = _chosen(node, given)
-      changes[name] = _replaced(kind, given, used, without)
+      met.used.add(flag)
+      kind = node.value
+      with met.refused(flag):
+        kind = _chosen(node, given)
+      changes[name] = _replaced(kind, given, met)
       why = f"--{flag}={_kind_name(declared, kind)} has no such setting"
       for other in declared.kinds.values():
         for absent in config_tree_flags(other):
-          without.setdefault(absent, Missing(why, (flag,)))
+          met.without.setdefault(absent, Missing(why, (flag,)))
     elif flag in given and flag:
-      used.add(flag)
+      met.used.add(flag)
       changes[name] = known[name].parse(given[flag])
   after = vars(config) | changes
   for node in _nodes(config):
     if node.declared and (by := node.declared.unmet(after)) is not None:
       changes[node.field.name] = node.field.default
-      used.discard(node.flag)
-      without[node.flag] = Missing(f"--{by}={after[by]}", (by,))
-  return dataclasses.replace(config, **changes)
+      met.used.discard(node.flag)
+      met.without[node.flag] = Missing(f"--{by}={after[by]}", (by,))
+  try:
+    return dataclasses.replace(config, **changes)
+  except ValueError as error:
+    met.refusals.note(error)
+  right = {name: x for name, x in changes.items() if _fits(config, {name: x})}
+  if right == changes or not _fits(config, right):  # Not beside each other.
+    right = {name: x for name, x in right.items() if isinstance(x, Settings)}
+  wrong = changes.keys() - right.keys()
+  met.wrong |= {x.flag for x in _nodes(config) if x.field.name in wrong}
+  return dataclasses.replace(config, **right)
+
+
+def _fits(config: Settings, changes: Changes) -> bool:
+  """Returns whether a configuration can have other values."""
+  try:
+    dataclasses.replace(config, **changes)
+  except ValueError:
+    return False
+  return True
 
 
 def _chosen(node: _Node, given: Values) -> Settings:
@@ -262,15 +303,18 @@ def check_config_tree(
   Those at their defaults do no harm. `missing` are the root's own by default.
   """
   missing = config.missing() if missing is None else missing
-  for node in _nodes(config):
-    value, text = node.value, repr(node.value)
-    reason = missing.get((node.declared and node.declared.needs) or "")
-    changed = value != node.field.default
-    if isinstance(value, Settings):
-      check_config_tree(value, missing)
-      # Its settings have been looked at one by one.
-      changed = type(value) is not type(node.field.default)
-      text = f"{type(value).__name__}(...)"
-    if reason is not None and changed:
-      raise ValueError(
-        f"{node.field.name}={text} has no effect: {reason.why}; leave it out.")
+  with checks.Refusals() as refusals:
+    for node in _nodes(config):
+      value, text = node.value, repr(node.value)
+      reason = missing.get((node.declared and node.declared.needs) or "")
+      changed = value != node.field.default
+      if isinstance(value, Settings):
+        with refusals.noted():
+          check_config_tree(value, missing)
+        # Its settings have been looked at one by one.
+        changed = type(value) is not type(node.field.default)
+        text = f"{type(value).__name__}(...)"
+      if reason is not None and changed:
+        refusals.refuse(
+          f"{node.field.name}={text} has no effect: {reason.why}; leave it "
+          "out.")

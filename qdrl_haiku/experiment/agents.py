@@ -3,8 +3,8 @@
 import dataclasses
 from typing import Any
 
+from qdrl_haiku import checks, environments, learners, training
 from qdrl_haiku import config as config_lib
-from qdrl_haiku import environments, learners, training
 from qdrl_haiku.config import Settings
 from qdrl_haiku.experiment import cache_key
 from qdrl_haiku.experiment.config import Config
@@ -19,8 +19,10 @@ def make_experiment_agent(config: Config) -> training.Setup:
   Raises:
     ValueError: if a setting doesn't fit the environment or the learner.
   """
-  _check_sizes(config.learner)
-  env = cache_key.make_env_by_cache_key(config.environment)
+  with checks.Refusals() as refusals:
+    with refusals.noted():
+      _check_sizes(config.learner)
+    env = cache_key.make_env_by_cache_key(config.environment)
   # An environment on the host has one set of instances.
   eval_env = (
     config.environment.make() if getattr(env, "on_host", False) else env)

@@ -4,8 +4,16 @@ import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple
 
+from qdrl_haiku import (
+  checks,
+  controllers,
+  environments,
+  learners,
+  training,
+  trees,
+  types,
+)
 from qdrl_haiku import config as config_lib
-from qdrl_haiku import controllers, environments, learners, training, types
 from qdrl_haiku.experiment.agents import make_experiment_agent
 from qdrl_haiku.experiment.config import Config
 from qdrl_haiku.runs import repertoire_files
@@ -33,33 +41,48 @@ def plan_experiment(config: Config) -> Plan:
   Raises:
     ValueError: if a setting is wrong or has no effect beside the others.
   """
-  config_lib.check_config_tree(config)
-  setup = make_experiment_agent(config)
-  learner = setup.learner
-  search_space = training.search_space(
-    learner.hyperparams, config.search_space, given=config.hyperparams,
-    declared=learner.declared)
   repertoire, run, settings = config.repertoire, config.run, config.training
   has_members = repertoire is None or repertoire.has_members
   size = settings.population_size
   interval: int = training.TrainingConfig.perturbation_interval
+  with checks.Refusals() as refusals:
+    with refusals.noted():
+      config_lib.check_config_tree(config)
+    given = config.hyperparams
+    setup = make_experiment_agent(dataclasses.replace(config, hyperparams={}))
+    learner = setup.learner
+    # What can't be as it is said is looked at as it is by default.
+    search_space = training.search_space(learner.hyperparams)
+    with refusals.noted():
+      learner = training.with_hyperparameters(learner, given)
+      setup = setup._replace(learner=learner)
+    named = trees.tree_leaves_by_name(learner.hyperparams)
+    with refusals.noted():
+      search_space = training.search_space(
+        learner.hyperparams, config.search_space,
+        given={name: x for name, x in given.items() if name in named},
+        declared=learner.declared)
+    if has_members:
+      with refusals.noted():
+        interval = _interval(config, setup.learner)
+      if config.controller is not None:
+        with refusals.noted():
+          setup = setup._replace(controller=controllers.make_controller(
+            config.controller, search_space))
+    if repertoire is not None:
+      size = repertoire.num_members(size)
+      if has_members and repertoire.num_replaced_by_samples is None:
+        repertoire = dataclasses.replace(
+          repertoire, num_replaced_by_samples=min(2, size - 1))
+        config = dataclasses.replace(config, repertoire=repertoire)
+      if setup.controller is not None and repertoire.parts[0].batch_size:
+        with refusals.noted():
+          _check_numbered(repertoire.emitter, setup.controller, size)
+      with refusals.noted():
+        setup = setup._replace(map_elites=_map_elites(
+          config, repertoire, setup.eval_env, search_space))
   if has_members:
-    interval = _interval(config, learner)
     settings = dataclasses.replace(settings, perturbation_interval=interval)
-    config = dataclasses.replace(config, training=settings)
-    if config.controller is not None:
-      controller = controllers.make_controller(config.controller, search_space)
-      setup = setup._replace(controller=controller)
-  if repertoire is not None:
-    size = repertoire.num_members(size)
-    if has_members and repertoire.num_replaced_by_samples is None:
-      repertoire = dataclasses.replace(
-        repertoire, num_replaced_by_samples=min(2, size - 1))
-      config = dataclasses.replace(config, repertoire=repertoire)
-    if setup.controller is not None and repertoire.parts[0].batch_size:
-      _check_numbered(repertoire.emitter, setup.controller, size)
-    setup = setup._replace(
-      map_elites=_map_elites(config, repertoire, setup.eval_env, search_space))
   setup = setup._replace(config=dataclasses.replace(
     setup.config, population_size=size, perturbation_interval=interval))
   if run.num_generations is not None:

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from absl import logging
 
+from qdrl_haiku import checks, environments, runs, training, trees, types
 from qdrl_haiku import config as config_lib
-from qdrl_haiku import environments, runs, training, trees, types
 from qdrl_haiku.cpu import switch
 from qdrl_haiku.distributed import hosts
 from qdrl_haiku.experiment.cache_key import open_cache_by_key
@@ -60,9 +60,11 @@ def train(
     EndedDiverged: if the run is done, but no agent was finite in the end.
   """
   config = with_train_logdir(config)
-  made = plan_experiment(config)
+  with checks.Refusals() as refusals:
+    with refusals.noted():
+      _check_directories(config)
+    made = plan_experiment(config)
   _warn(made)
-  _check_activation(config)
   program = experiment_program(config)
   settings = program.values(made.config) | {
     "launcher": f"{program.name}.py",
@@ -120,15 +122,24 @@ def _warn(made: Plan) -> None:
       settings.burn_in_period, run.num_timesteps)
 
 
-def _check_activation(config: Config) -> None:
-  """Refuses to begin with agents of another activation."""
-  other = config.run.warm_start
-  if config.run.resume or not other:
+def _check_directories(config: Config) -> None:
+  """Refuses to begin where a run is, or with agents of another activation."""
+  logdir, other = config.run.logdir, config.run.warm_start
+  if config.run.resume:
     return
+  with checks.Refusals() as refusals:
+    with refusals.noted():
+      RunDirectory(str(logdir)).check_begins()
+    if other:
+      _check_activation(config, other)
+
+
+def _check_activation(config: Config, other: str) -> None:
+  """Refuses to begin with agents of another activation."""
   try:
     settings = RunDirectory(other).settings()
-  except ValueError:
-    return  # Training says so, and names the setting.
+  except ValueError as error:
+    raise ValueError(f"warm_start={other}: {error}") from error
   ours = config_lib.config_tree_values(config).get("activation")
   theirs = settings.get("activation", ours)
   if ours is not None and theirs != ours:

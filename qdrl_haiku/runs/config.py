@@ -3,6 +3,7 @@
 import dataclasses
 import importlib.util
 
+from qdrl_haiku import checks
 from qdrl_haiku.config import Settings, setting
 
 
@@ -80,10 +81,11 @@ class RunConfig(Settings):
 
   def __post_init__(self) -> None:
     super().__post_init__()
-    if "wandb" in self.log_to and not importlib.util.find_spec("wandb"):
-      raise ValueError(
-        "log_to=wandb needs wandb; pip install wandb, or leave it out.")
-    if self.reevaluation_interval is not None and not self.num_reevaluations:
-      raise ValueError(
-        f"reevaluation_interval={self.reevaluation_interval} has no effect: "
-        "num_reevaluations=0 evaluates no elite again; leave it out.")
+    with checks.Refusals() as refusals:
+      if "wandb" in self.log_to and not importlib.util.find_spec("wandb"):
+        refusals.refuse(
+          "log_to=wandb needs wandb; pip install wandb, or leave it out.")
+      if self.reevaluation_interval is not None and not self.num_reevaluations:
+        refusals.refuse(
+          f"reevaluation_interval={self.reevaluation_interval} has no effect: "
+          "num_reevaluations=0 evaluates no elite again; leave it out.")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 import jax
 import numpy as np
 
-from qdrl_haiku import compatibility, types
+from qdrl_haiku import checks, compatibility, types
 from qdrl_haiku.distributed import hosts, sharding
 from qdrl_haiku.runs import divergence, memory, records, resume, validation
 from qdrl_haiku.runs.checkpoint_timing import CheckpointPlan
@@ -61,12 +61,14 @@ def run(
   """
   # Everything is checked before anything is written.
   compatibility.check_numeric_compatibility()
-  validation.check_valid_run(setup, config)
   directory = RunDirectory(validation.valid_logdir(config))
-  if config.resume:
-    directory.check_goes_on(settings, may_change)
-  else:
-    directory.check_begins()
+  with checks.Refusals() as refusals:
+    with refusals.noted():
+      validation.check_valid_run(setup, config)
+    if config.resume:
+      directory.check_goes_on(settings, may_change)
+    else:
+      directory.check_begins()
   is_chosen = setup.mesh is None
   mesh = setup.mesh or setup.make_mesh()
   setup = setup._replace(mesh=mesh)

@@ -4,8 +4,8 @@ import os
 
 import jax
 
+from qdrl_haiku import checks, controllers
 from qdrl_haiku import config as config_lib
-from qdrl_haiku import controllers
 from qdrl_haiku.artifacts.agents import read_agents
 from qdrl_haiku.config import Missing
 from qdrl_haiku.cpu.cores import usable_cores
@@ -22,23 +22,36 @@ from qdrl_haiku.training.setup import Setup
 
 def check_valid_run(setup: Setup, config: RunConfig) -> None:
   """Refuses a setup and settings that don't fit each other, see `run`."""
-  generation.check_generation(setup)
   missing: dict[str, Missing] = {}
   if setup.map_elites is None:
     missing["repertoire"] = Missing("there is no repertoire", ())
   elif not setup.trains_members:
     missing["members"] = Missing("without members no agents train", ())
-  config_lib.check_config_tree(config, missing)
-  if setup.on_host:
-    _check_on_host(setup)
+  interval, size = setup.steps_per_generation, setup.config.population_size
+  with checks.Refusals() as refusals:
+    with refusals.noted():
+      generation.check_generation(setup)
+    with refusals.noted():
+      config_lib.check_config_tree(config, missing)
+    if setup.on_host:
+      with refusals.noted():
+        _check_on_host(setup)
+    if config.num_timesteps % interval:
+      refusals.refuse(
+        f"num_timesteps={config.num_timesteps} must be a multiple of the "
+        f"{interval} steps of a generation; the nearest: "
+        f"{nearest_interval_multiples(config.num_timesteps, interval)}.")
+    if setup.controller is not None:
+      with refusals.noted():
+        controllers.check_controller(setup.controller, size)
+    with refusals.noted():
+      valid_seeds(setup, config)
+    _check_beginning(setup, config)
+
+
+def _check_beginning(setup: Setup, config: RunConfig) -> None:
+  """Refuses what a run can't begin with, or can't be resumed from."""
   interval = setup.steps_per_generation
-  if config.num_timesteps % interval:
-    raise ValueError(
-      f"num_timesteps {config.num_timesteps} must be a multiple of the "
-      f"{interval} steps of a generation; the nearest: "
-      f"{nearest_interval_multiples(config.num_timesteps, interval)}.")
-  if setup.controller is not None:
-    controllers.check_controller(setup.controller, setup.config.population_size)
   if config.resume:
     directory = RunDirectory(valid_logdir(config))
     for name in ROW_FILES:  # Raises if one is damaged.
@@ -46,7 +59,7 @@ def check_valid_run(setup: Setup, config: RunConfig) -> None:
     rows = directory.rows("metrics.jsonl")
     if rows and rows[-1]["generation"] * interval > config.num_timesteps:
       raise ValueError(
-        f"num_timesteps {config.num_timesteps} is less than the "
+        f"num_timesteps={config.num_timesteps} is less than the "
         f"{rows[-1]['generation'] * interval} that the run in {config.logdir} "
         "has done; give more, or leave it out.")
   elif config.warm_start is not None:

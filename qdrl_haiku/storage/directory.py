@@ -47,7 +47,7 @@ class RunDirectory:
     # A file that a kill cut short doesn't count.
     if not all(map(files.is_file_cut_short, found)):
       raise ValueError(
-        f"logdir {self.path} is not empty; choose another, or continue the "
+        f"logdir={self.path} is not empty; choose another, or continue the "
         "run in it with --resume.")
 
   def begin(self, settings: Record) -> None:
@@ -65,7 +65,7 @@ class RunDirectory:
   def _is_unusable(self, error: OSError) -> ValueError:
     """Returns what to say of a directory that isn't for us to write."""
     return ValueError(
-      f"logdir {self.path} can't be written ({error.strerror}); choose "
+      f"logdir={self.path} can't be written ({error.strerror}); choose "
       "another.")
 
   def check_goes_on(
@@ -115,7 +115,7 @@ class RunDirectory:
     except BlockingIOError:
       os.close(lock)
       raise ValueError(
-        f"logdir {self.path} is in use: another process trains in it; wait for "
+        f"logdir={self.path} is in use: another process trains in it; wait for "
         "that, or stop it first.") from None
     except OSError:  # Not every file system knows locks.
       os.close(lock)

@@ -5,7 +5,7 @@ import fractions
 import math
 from typing import NamedTuple
 
-from qdrl_haiku import learners
+from qdrl_haiku import checks, learners
 from qdrl_haiku.config import Settings, setting
 
 # Transitions that an agent keeps by default, or more in a longer run.
@@ -104,11 +104,12 @@ class TrainingConfig(Settings):
 
   def __post_init__(self) -> None:
     super().__post_init__()
-    for name, number in self._stored():
-      if number > self.capacity:
-        raise ValueError(
-          f"{name} {number} is more than replay_capacity {self.capacity}; "
-          "lower the first or raise the second.")
+    with checks.Refusals() as refusals:
+      for text, number in self._stored():
+        if number > self.capacity:
+          refusals.refuse(
+            f"{text} is more than replay_capacity={self.capacity}; lower the "
+            "first or raise the second.")
 
   @property
   def capacity(self) -> int:
@@ -121,11 +122,12 @@ class TrainingConfig(Settings):
     return max(_LEAST_REPLAY, *(number for _, number in self._stored()))
 
   def _stored(self) -> tuple[tuple[str, int], ...]:
-    """Returns the numbers of transitions that a replay buffer has to hold."""
+    """Returns settings, and the transitions that a replay has to hold."""
+    n, size = self.n_step, self.num_envs
     return (
-      ("min_replay_size", self.min_replay_size),
-      ("batch_size", self.batch_size),
-      ("n_step times num_envs", self.n_step * self.num_envs))
+      (f"min_replay_size={self.min_replay_size}", self.min_replay_size),
+      (f"batch_size={self.batch_size}", self.batch_size),
+      (f"n_step={n} times num_envs={size}", n * size))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -178,7 +180,7 @@ class TeachingConfig(Settings):
       injection_share = self.injection_share
     if gradient_share + injection_share > 1 + 1e-6:
       raise ValueError(
-        f"gradient_share {gradient_share:g} and injection_share "
+        f"gradient_share={gradient_share:g} and injection_share="
         f"{injection_share:g} are more than all; lower one of them, or give "
         "injection_share=0.")
     left, counts = batch_size, []
@@ -236,14 +238,14 @@ def training_iterations(
   num_iterations, rest = divmod(config.perturbation_interval, steps)
   if rest:
     raise ValueError(
-      f"perturbation_interval {config.perturbation_interval} must be a "
+      f"perturbation_interval={config.perturbation_interval} must be a "
       f"multiple of {steps}: {_settings(config, learner)} make iterations of "
       f"{steps} steps. The nearest: "
       f"{nearest_interval_multiples(config.perturbation_interval, steps)}.")
   is_stored = learner.learns_from == "replay"
   if is_stored and steps > config.capacity:
     raise ValueError(
-      f"replay_capacity {config.capacity} is less than the {steps} "
+      f"replay_capacity={config.capacity} is less than the {steps} "
       "transitions that one iteration collects; raise it.")
   return Iterations(num_iterations, num_env_steps, num_updates)
 
@@ -270,7 +272,7 @@ def default_training_interval(
   if not fitting:
     nearest = max(1, round(num_timesteps / (20 * steps))) * 20 * steps
     raise ValueError(
-      f"num_timesteps {num_timesteps} can't be cut into equal generations of "
+      f"num_timesteps={num_timesteps} can't be cut into equal generations of "
       f"whole iterations, which have {steps} steps with "
       f"{_settings(config, learner)}; {nearest} can. Or give "
       "perturbation_interval.")

@@ -192,7 +192,7 @@ def _taught(
   steps = num_agents * setup.config.num_eval_episodes * env.episode_length
   if steps > setup.config.capacity:
     raise ValueError(
-      f"replay_capacity {setup.config.capacity} is less than the "
+      f"replay_capacity={setup.config.capacity} is less than the "
       f"{steps} transitions of {num_agents} agents' episodes; raise it.")
   return make(
     teachers.teacher(

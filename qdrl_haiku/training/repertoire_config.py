@@ -86,15 +86,18 @@ class RepertoireConfig(Settings):
 
   def __post_init__(self) -> None:
     super().__post_init__()
-    if ":" not in self.tessellation and self.tessellation not in _TESSELLATIONS:
-      raise ValueError(
-        f"tessellation={self.tessellation!r} is unknown; "
-        f"{names.nearest_name(self.tessellation, _TESSELLATIONS)}")
-    has_no_offspring = self.variation_batch_size == 0 and not self.has_members
-    if has_no_offspring and self.parts[0].batch_size is None:
-      raise ValueError(
-        f"variation_batch_size=0 leaves --emitter={self.emitter} with no "
-        "offspring; give 1 or more.")
+    kind = self.tessellation
+    with checks.Refusals() as refusals:
+      if ":" not in kind and kind not in _TESSELLATIONS:
+        refusals.refuse(
+          f"tessellation={kind!r} is unknown; "
+          f"{names.nearest_name(kind, _TESSELLATIONS)}")
+      first = self.parts[0]  # Refuses what is no emitter.
+      has_no_number = first.batch_size is None and first.name != "pbt"
+      if has_no_number and self.variation_batch_size == 0:
+        refusals.refuse(
+          f"variation_batch_size=0 leaves --emitter={self.emitter} with no "
+          "offspring; give 1 or more.")
 
   @property
   def parts(self) -> tuple[Part, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from qdrl_haiku import controllers, learners, names, trees
+from qdrl_haiku import checks, controllers, learners, names, trees
 from qdrl_haiku.learners.check import check_learner_defaults
 from qdrl_haiku.ranges import parse_range
 from qdrl_haiku.types import Hyperparams, Tree
@@ -34,28 +34,34 @@ def search_space(
     aren't searched.
   """
   named = trees.tree_leaves_by_name(hyperparams)
-  said = dict(map(parse_range, specifications))
-  for name in (*said, *given):
-    if name not in named:
-      where = "search_space" if name in said else "given"
-      raise ValueError(
-        f"{where} names {name!r}, which is no hyperparameter of the learner; "
-        f"{names.nearest_name(name, named)}")
-    if name in said and name in given:
-      raise ValueError(
-        f"{_flag_of(name)}={given[name]} fixes what --search_space searches; "
-        "leave out one of the two.")
+  said: dict[str, controllers.Range] = {}
+  with checks.Refusals() as refusals:
+    for text in specifications:
+      with refusals.noted():
+        said.update([parse_range(text)])
+    for name in (*said, *given):
+      if name not in named:
+        where = "search_space" if name in said else "given"
+        refusals.refuse(
+          f"{where} names {name!r}, which is no hyperparameter of the learner; "
+          f"{names.nearest_name(name, named)}")
+      elif name in said and name in given:
+        refusals.refuse(
+          f"{_flag_of(name)}={given[name]} fixes what --search_space searches; "
+          "leave out one of the two.")
   searched: dict[str, controllers.Range | None] = dict(said) or {
     name: _by_default(name, declared) for name in named if name not in given}
   ranges = [
     searched.get(name) or controllers.Fixed(given.get(name, value))
     for name, value in named.items()]
-  for name, range_ in zip(named, ranges, strict=True):
-    values: Any = range_
-    is_choice = isinstance(values, controllers.Choice)
-    for value in values.values if is_choice else dataclasses.astuple(values):
-      check_search_space_value(
-        declared, name, value, f"--search_space: {name}={value}")
+  with checks.Refusals() as refusals:
+    for name, range_ in zip(named, ranges, strict=True):
+      values: Any = range_
+      is_choice = isinstance(values, controllers.Choice)
+      for value in values.values if is_choice else dataclasses.astuple(values):
+        with refusals.noted():
+          check_search_space_value(
+            declared, name, value, f"--search_space: {name}={value}")
   return jax.tree.unflatten(jax.tree.structure(hyperparams), ranges)
 
 
@@ -65,17 +71,20 @@ def with_hyperparameters(
   """Returns the learner with other values of its hyperparameters, by name."""
   check_learner_defaults(learner.hyperparams)
   named = trees.tree_leaves_by_name(learner.hyperparams)
-  for name, value in given.items():
-    if name not in named and name in learners.HYPERPARAMETERS:
-      raise ValueError(
-        f"--{name}={value} has no effect: the learner's hyperparameters are "
-        f"{', '.join(named)}; leave it out.")
-    if name not in named:
-      raise ValueError(
-        f"--hyperparam={name}={value:g} is no hyperparameter of the "
-        f"learner; {names.nearest_name(name, named)}")
-    check_search_space_value(
-      learner.declared, name, value, f"{_flag_of(name)}={value}")
+  with checks.Refusals() as refusals:
+    for name, value in given.items():
+      if name not in named and name in learners.HYPERPARAMETERS:
+        refusals.refuse(
+          f"--{name}={value} has no effect: the learner's hyperparameters are "
+          f"{', '.join(named)}; leave it out.")
+      elif name not in named:
+        refusals.refuse(
+          f"--hyperparam={name}={value:g} is no hyperparameter of the "
+          f"learner; {names.nearest_name(name, named)}")
+      else:
+        with refusals.noted():
+          check_search_space_value(
+            learner.declared, name, value, f"{_flag_of(name)}={value}")
   leaves = [given.get(name, value) for name, value in named.items()]
   structure = jax.tree.structure(learner.hyperparams)
   return learner._replace(hyperparams=jax.tree.unflatten(structure, leaves))

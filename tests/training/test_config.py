@@ -51,7 +51,7 @@ _MANY = {
   [
     (1, 1001, {}, r"1001.*multiple of 8.*1000 or 1008"),
     (2, 12, _ROUNDS, r"2 critic steps per update.* The nearest: 8 or 16\.$"),
-    (1, 128, _MANY, "replay_capacity 100 .* 128")])
+    (1, 128, _MANY, "replay_capacity=100 .* 128")])
 def test_an_interval_that_makes_no_schedule_is_refused(
   batches_per_update, interval, settings, message
 ):

@@ -200,7 +200,7 @@ def _unbounded():
 
 
 @pytest.mark.parametrize(("setup", "message"), [
-  (_setup(replay_capacity=23), "replay_capacity 23 is less than the 24 tra"),
+  (_setup(replay_capacity=23), "replay_capacity=23 is less than the 24 tra"),
   (_unbounded(), "of x, steps aren't all finite; give")])
 def test_what_could_not_teach_is_refused(setup, message):
   qd = setup.map_elites._replace(emitter="dcrl")
@@ -226,7 +226,7 @@ def test_offspring_are_divided_by_their_shares(size, shares, expected):
   own = training.TeachingConfig(
     gradient_share=shares[0], injection_share=shares[1])
   assert own.counts(size, 0.9, 0.1) == expected
-  with pytest.raises(ValueError, match="1 and injection_share .* are more"):
+  with pytest.raises(ValueError, match="1 and injection_share=.* are more"):
     dataclasses.replace(own, gradient_share=1.0).counts(size, *shares)
 
 
