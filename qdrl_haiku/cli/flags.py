@@ -26,7 +26,8 @@ class Given(NamedTuple):
 
   values: Values  # Of the flags that were given, in flagfiles or otherwise.
   typed: frozenset[str]  # The flags that stand on the command line itself.
-  refused: tuple[str, ...] = ()  # What is wrong with the others.
+  # What is wrong with other flags; `fill` raises it.
+  refused: tuple[str, ...] = ()
 
   def only(self, names: Iterable[str]) -> "Given":
     """Returns what the flags of some names were given."""
@@ -42,7 +43,16 @@ class Given(NamedTuple):
     """
     own = self.only(config_lib.config_tree_flags(config))
     with checks.Refusals(self.refused):
-      return config_lib.replace_in_config_tree(config, own.values, own.typed)
+      return config_lib.replace_in_config_tree(
+        config, own.values, own.strictly_typed)
+
+  @property
+  def strictly_typed(self) -> frozenset[str] | None:
+    """The flags that must have an effect; None if others are wrong.
+
+    Without those they may seem to have none.
+    """
+    return None if self.refused else self.typed
 
 
 def define_flags(flags: Iterable[Flag]) -> None:

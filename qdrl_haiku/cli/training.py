@@ -74,7 +74,7 @@ def configure_training_from_flags(program: Program, given: Given) -> Config:
     if given.values.get("resume"):
       return _resumed(program, given)
     with refusals.noted():
-      config = program.configure(given.values, given.typed)
+      config = program.configure(given.values, given.strictly_typed)
     if refusals:
       _look_further(given, refusals)
   return config
@@ -94,7 +94,7 @@ def _look_further(given: Given, refusals: checks.Refusals) -> None:
           declared.check(f"--{name}={values[name]}", values[name])
   env = environments.EnvironmentConfig()
   values = given.only(config_lib.config_tree_flags(env)).values
-  if values:
+  if "env_name" in values:
     with refusals.noted():
       try:
         config_lib.replace_in_config_tree(env, values).make()

@@ -56,6 +56,8 @@ _SEVERAL = [
     "--logdir=full is not empty; ", "--tau=0.0 makes no sense; ",
     "--env_name=point_mase is unknown; did you mean 'point_maze'"]),
   # What follows from another mistake isn't said.
+  ("train", "--lerner=diayn --num_skills=3 --env_nam=ant --initial_height=1",
+   ["--lerner is no flag", "--env_nam is no flag"]),
   ("train", "--learner=sacc --num_skills=3 --env_name=point_maze --backend=mjx",
    ["--learner=sacc is unknown; did you mean 'sac'",
     "--backend=mjx is not one of 'point_maze'; leave it out[.]"]),
