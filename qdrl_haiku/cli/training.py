@@ -11,11 +11,12 @@ from typing import NoReturn
 
 import jax
 
-from qdrl_haiku import checks, environments, experiment, learners, runs
+from qdrl_haiku import checks, environments, experiment, runs
 from qdrl_haiku import config as config_lib
 from qdrl_haiku.cli import devices, launch, lost
 from qdrl_haiku.cli.flags import Given
 from qdrl_haiku.experiment import Config, Program
+from qdrl_haiku.experiment.plan import check_hyperparameters
 from qdrl_haiku.storage.directory import RunDirectory
 
 
@@ -86,12 +87,9 @@ def _look_further(given: Given, refusals: checks.Refusals) -> None:
   if logdir := values.get("logdir"):
     with refusals.noted():
       RunDirectory(logdir).check_begins()
-  # A user's own learner may have other bounds.
   if not any(":" in values.get(x, "") for x in ("learner", "base_learner")):
-    for name, declared in learners.HYPERPARAMETERS.items():
-      if name in values:
-        with refusals.noted():
-          declared.check(f"--{name}={values[name]}", values[name])
+    with refusals.noted():
+      check_hyperparameters(values)
   env = environments.EnvironmentConfig()
   values = given.only(config_lib.config_tree_flags(env)).values
   if "env_name" in values:

@@ -3,8 +3,8 @@
 import dataclasses
 from typing import Any
 
-from qdrl_haiku import checks, environments, learners, training
 from qdrl_haiku import config as config_lib
+from qdrl_haiku import environments, learners, training
 from qdrl_haiku.config import Settings
 from qdrl_haiku.experiment import cache_key
 from qdrl_haiku.experiment.config import Config
@@ -19,10 +19,7 @@ def make_experiment_agent(config: Config) -> training.Setup:
   Raises:
     ValueError: if a setting doesn't fit the environment or the learner.
   """
-  with checks.Refusals() as refusals:
-    with refusals.noted():
-      _check_sizes(config.learner)
-    env = cache_key.make_env_by_cache_key(config.environment)
+  env = cache_key.make_env_by_cache_key(config.environment)
   # An environment on the host has one set of instances.
   eval_env = (
     config.environment.make() if getattr(env, "on_host", False) else env)
@@ -65,23 +62,6 @@ def _with_episodes(
   """Fills in the default number of evaluation episodes, and other changes."""
   number = settings.num_eval_episodes or default
   return dataclasses.replace(settings, num_eval_episodes=number, **changes)
-
-
-def _check_sizes(learner: Settings) -> None:
-  """Refuses shared layer sizes if each network is given its own."""
-  own: list[tuple[int, ...] | None] = []
-  if isinstance(learner, learners.SkillAgentConfig):
-    own.append(learner.objective.hidden_layer_sizes)
-    learner = learner.base
-  if not isinstance(learner, learners.AgentConfig):
-    return
-  network = learner.network
-  own += [network.policy_hidden_layer_sizes, network.critic_hidden_layer_sizes]
-  default = type(network).hidden_layer_sizes
-  if None not in own and network.hidden_layer_sizes != default:
-    raise ValueError(
-      f"hidden_layer_sizes={network.hidden_layer_sizes} has no effect: each "
-      "network is given its own; leave it out.")
 
 
 def _learner_config(config: Config) -> Settings:

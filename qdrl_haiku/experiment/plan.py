@@ -1,7 +1,7 @@
 """Composes what a configuration describes, with nothing left open."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from qdrl_haiku import (
@@ -14,6 +14,7 @@ from qdrl_haiku import (
   types,
 )
 from qdrl_haiku import config as config_lib
+from qdrl_haiku.config import Settings
 from qdrl_haiku.experiment.agents import make_experiment_agent
 from qdrl_haiku.experiment.config import Config
 from qdrl_haiku.runs import repertoire_files
@@ -48,7 +49,16 @@ def plan_experiment(config: Config) -> Plan:
   with checks.Refusals() as refusals:
     with refusals.noted():
       config_lib.check_config_tree(config)
+    with refusals.noted():
+      _check_sizes(config.learner)
     given = config.hyperparams
+    is_ours = not isinstance(config.learner, config_lib.UsersOwn)
+    if is_ours and not isinstance(
+      getattr(config.learner, "base", None), config_lib.UsersOwn
+    ):
+      # Also where the environment can't be made.
+      with refusals.noted():
+        check_hyperparameters(given)
     setup = make_experiment_agent(dataclasses.replace(config, hyperparams={}))
     learner = setup.learner
     # What can't be as it is said is looked at as it is by default.
@@ -101,6 +111,35 @@ def plan_experiment(config: Config) -> Plan:
       config=dataclasses.replace(setup.config, replay_capacity=capacity))
   config = dataclasses.replace(config, training=settings, run=run)
   return Plan(config, setup, search_space)
+
+
+def _check_sizes(learner: Settings) -> None:
+  """Refuses shared layer sizes if each network is given its own."""
+  own: list[tuple[int, ...] | None] = []
+  if isinstance(learner, learners.SkillAgentConfig):
+    own.append(learner.objective.hidden_layer_sizes)
+    learner = learner.base
+  if not isinstance(learner, learners.AgentConfig):
+    return
+  network = learner.network
+  own += [network.policy_hidden_layer_sizes, network.critic_hidden_layer_sizes]
+  default = type(network).hidden_layer_sizes
+  if None not in own and network.hidden_layer_sizes != default:
+    raise ValueError(
+      f"hidden_layer_sizes={network.hidden_layer_sizes} has no effect: each "
+      "network is given its own; leave it out.")
+
+
+def check_hyperparameters(given: Mapping[str, float]) -> None:
+  """Refuses hyperparameters that no learner of ours can have, by name.
+
+  A user's own may have other bounds.
+  """
+  with checks.Refusals() as refusals:
+    for name, declared in learners.HYPERPARAMETERS.items():
+      if name in given:
+        with refusals.noted():
+          declared.check(f"--{name}={given[name]}", given[name])
 
 
 def _replay_capacity(

@@ -73,14 +73,14 @@ _SEVERAL = [
    " --search_space=tou:fixed:1 --num_timesteps=801 --hidden_layer_sizes=8 "
    "--policy_hidden_layer_sizes=4 --critic_hidden_layer_sizes=4",
    ["--logdir=full is not empty; ",
-    "--hidden_layer_sizes=8 has no effect: each network is given its own; "]),
-  ("train_pbt",
-   "--env_name=point_maze --logdir=full --tau=0 --hyperparam=tua=1 --num_envs=2"
-   " --search_space=tou:fixed:1 --num_timesteps=801",
-   ["--logdir=full is not empty; ", "--tau=0.0 makes no sense",
+    "--hidden_layer_sizes=8 has no effect: each network is given its own; ",
+    "--tau=0.0 makes no sense",
     "--hyperparam=tua=1 is no hyperparameter of the learner; did you mean",
     "--search_space names 'tou', which is no hyperparameter",
     "--num_timesteps=801 can't be cut into .* give --perturbation_interval"]),
+  ("train_pbt", "--env_name=point_mase --discount=2 --tau=0 --logdir=full",
+   ["--logdir=full is not empty; ", "--discount=2.0 makes no sense",
+    "--tau=0.0 makes no sense", "--env_name=point_mase is unknown"]),
   ("train",
    "--env_name=point_maze --num_envs=3 --num_timesteps=100 --eval_interval=9 "
    "--rollout_length=4 --seed=4294967295 --num_seeds=2",
