@@ -59,9 +59,11 @@ def search_space(
       values: Any = range_
       is_choice = isinstance(values, controllers.Choice)
       for value in values.values if is_choice else dataclasses.astuple(values):
+        where = f"--search_space: {name}={value}"
+        if name in given:
+          where = f"{_flag_of(name)}={value}"
         with refusals.noted():
-          check_search_space_value(
-            declared, name, value, f"--search_space: {name}={value}")
+          check_search_space_value(declared, name, value, where)
   return jax.tree.unflatten(jax.tree.structure(hyperparams), ranges)
 
 
