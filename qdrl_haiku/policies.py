@@ -22,7 +22,7 @@ class NormalTanh(distrax.Transformed):
   In float32 tanh(x) rounds to exactly 1 or -1 from |x| of about 9 on, so
   samples lie in [-1, 1], and an action at the border does not tell its x any
   more. Where the log-probability of a sample is needed, take
-  `sample_and_log_prob`, which knows x.
+  `sample_and_log_prob`, which knows x, or keep x by `sample_and_pre_tanh`.
   """
 
   def __init__(self, loc: jax.Array, scale: jax.Array) -> None:
@@ -58,6 +58,22 @@ class NormalTanh(distrax.Transformed):
     which lies elsewhere: at the border if scale is large.
     """
     return self.bijector.forward(self.distribution.mode())
+
+  def sample_and_pre_tanh(self, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Draws an action, and returns the x whose tanh it is.
+
+    Of one x, log-probabilities of `distribution`, the normal variable, differ
+    between policies as those of the action do.
+
+    Args:
+      key: consumed.
+
+    Returns:
+      The action that `sample(seed=key)` draws, and x, both [..., A].
+    """
+    x, _ = self._draw(key, 1)
+    x = jnp.moveaxis(x, 0, -1)[0]
+    return jnp.tanh(x), x
 
   def _sample_n(self, key: jax.Array, n: int) -> jax.Array:
     x, _ = self._draw(key, n)

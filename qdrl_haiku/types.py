@@ -43,8 +43,9 @@ class Transition(NamedTuple):
       [..., D], or `skill` [..., K]; collected transitions, and so rollouts,
       have `truncation` [...], 1 where the episode ended without terminating.
       The batches of an update are drawn uniformly from replay, in no order, and
-      have only the extras that `TrainingConfig.replay_extras` names: by default
-      none, not even `truncation`.
+      have only the extras that the learner `stores` and those that
+      `TrainingConfig.replay_extras` names: by default none, not even
+      `truncation`.
   """
 
   observation: Array
@@ -53,3 +54,16 @@ class Transition(NamedTuple):
   discount: Array
   next_observation: Array
   extras: dict[str, Array]
+
+
+class Acted(NamedTuple):
+  """Holds what an agent does, with leading axes [...] of its observations.
+
+  Attributes:
+    action: [..., A], in [-1, 1].
+    extras: further arrays by name, leaves [..., ...], that become extras of the
+      transition; those that the learner `stores` reach its updates.
+  """
+
+  action: Array
+  extras: dict[str, Array] = {}

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import environments, learners
+from qdrl_haiku import environments, learners, types
 
 
 class Walk:
@@ -76,7 +76,7 @@ def linear_learner():
   def act(state, hyperparams, observation, key):
     action = act_greedy(state, observation)
     noise = hyperparams["noise"] * jax.random.normal(key, action.shape)
-    return jnp.clip(action + noise, -1.0, 1.0)
+    return types.Acted(jnp.clip(action + noise, -1.0, 1.0))
 
   return learners.Learner(
     init=lambda key: {"offset": jax.random.uniform(key), "gain": jnp.ones(())},

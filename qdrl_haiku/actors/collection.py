@@ -6,14 +6,14 @@ from typing import Protocol
 import jax
 
 from qdrl_haiku import checks, eager, environments, types
-from qdrl_haiku.types import Array, Hyperparams, Key, Transition
+from qdrl_haiku.types import Acted, Array, Hyperparams, Key, Transition
 
 
 class ActingLearner(Protocol):
   """The part of a `learners.Learner` that acts."""
 
   @property
-  def act(self) -> Callable[..., Array]:
+  def act(self) -> Callable[..., Acted]:
     """(state, hyperparams, observations, key) -> actions, which explore."""
 
   @property
@@ -49,10 +49,10 @@ def step(
   """
   checks.check_hyperparams(hyperparams, learner.hyperparams)
   if deterministic:
-    action = learner.act_greedy(state, env_state.obs)
+    acted = Acted(learner.act_greedy(state, env_state.obs))
   else:
-    action = learner.act(state, hyperparams, env_state.obs, key)
-  return take_actions(env, env_state, action, pool)
+    acted = learner.act(state, hyperparams, env_state.obs, key)
+  return _take_actions(env, env_state, acted, pool)
 
 
 @eager.compiled_if_eager("env", "learner", "num_steps")
@@ -82,24 +82,24 @@ def collect(
   def body(
     env_states: environments.State, keys: Key
   ) -> tuple[environments.State, Transition]:
-    actions = jax.vmap(learner.act)(states, hyperparams, env_states.obs, keys)
-    return take_actions(env, env_states, actions, pool)
+    acted = jax.vmap(learner.act)(states, hyperparams, env_states.obs, keys)
+    return _take_actions(env, env_states, acted, pool)
 
   step_keys = jax.vmap(jax.random.split, (0, None), 1)(keys, num_steps)
   env_states, transitions = jax.lax.scan(body, env_states, step_keys)
   return env_states, jax.tree.map(lambda x: x.swapaxes(0, 1), transitions)
 
 
-def take_actions(
+def _take_actions(
   env: environments.BatchedEnvironment, env_state: environments.State,
-  action: Array, pool: environments.State | None = None,
+  acted: Acted, pool: environments.State | None,
 ) -> tuple[environments.State, Transition]:
   """Takes actions in environments with any leading axes."""
-  next_state = env.step(env_state, action, pool)
-  happened = collect_transition(env_state, action, next_state)
+  next_state = env.step(env_state, acted.action, pool)
+  happened = collect_transition(env_state, acted.action, next_state)
   # Only here: evaluation, which keeps whole episodes, knows their ends.
   happened.extras["truncation"] = next_state.info["truncation"]
-  return next_state, happened
+  return next_state, happened._replace(extras=acted.extras | happened.extras)
 
 
 def collect_transition(

@@ -17,7 +17,7 @@ from qdrl_haiku import networks, types
 from qdrl_haiku.learners.hyperparameters import Hyperparameter
 
 ActFn = Callable[
-  [types.State, types.Hyperparams, types.Array, types.Key], types.Array]
+  [types.State, types.Hyperparams, types.Array, types.Key], types.Acted]
 ActGreedyFn = Callable[[types.State, types.Array], types.Array]
 LossAndMore = tuple[types.Array, tuple[types.Tree, types.Params]]
 """(loss [], (auxiliary outputs, the parameters, with the running state that
@@ -62,11 +62,11 @@ class Learner(NamedTuple):
       are scalars, in a tree like the learner's. In training each batch holds
       transitions drawn uniformly from the agent's replay buffer: in no order,
       from many episodes and older policies. Their `extras` are those that
-      `TrainingConfig.replay_extras` names, so that `truncation` is among them
-      only if it is named. See `types.Transition`, and for on-policy learners
-      `learns_from`.
-    act: (state, hyperparams, observations [..., O], key) -> actions [..., A]
-      in [-1, 1], which explore.
+      `stores` and `TrainingConfig.replay_extras` name, so that `truncation` is
+      among them only if it is named. See `types.Transition`, and for on-policy
+      learners `learns_from`.
+    act: (state, hyperparams, observations [..., O], key) -> `types.Acted`,
+      actions which explore, and extras: those that it `stores`, perhaps others.
     act_greedy: (state, observations [..., O]) -> actions [..., A] in [-1, 1],
       the best known.
     observe: (state, observations [..., O]) -> state: updates running
@@ -92,6 +92,7 @@ class Learner(NamedTuple):
       agent has just collected in T steps of E environments, in their order,
       with `truncation` [T, E] among their `extras`. `observe` is called after
       `update`, so that `update` sees the statistics by which the policy acted.
+    stores: names of those extras of `act` that `update` learns from.
   """
 
   init: Callable[[types.Key], types.State]
@@ -109,6 +110,7 @@ class Learner(NamedTuple):
   share: Callable[[int], SharedCritic] | None = None
   supports_n_step: bool = True
   learns_from: str = "replay"
+  stores: tuple[str, ...] = ()
 
 
 class Descent(NamedTuple):

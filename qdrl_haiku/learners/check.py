@@ -2,7 +2,7 @@
 
 import functools
 import numbers
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -53,8 +53,21 @@ def check(
       "counted by those; let it have one, such as jnp.zeros(()).")
   observations = _array(_NUM_ENVS, observation_size)
   expected = (_NUM_ENVS, action_size)
+  acted = shapes("act", state, hyperparams, observations, key)
+  if not isinstance(acted, types.Acted):
+    raise ValueError(
+      f"the learner's act returns {trees.describe_tree(acted)}; return "
+      "types.Acted(actions), with extras if it stores some.")
+  for name in learner.stores:
+    shape = getattr(acted.extras.get(name), "shape", ())
+    if shape[:1] != (_NUM_ENVS,):
+      raise ValueError(
+        f"the learner stores {name!r}, which isn't among the extras of its act "
+        f"({', '.join(acted.extras) or 'none'}) with the axes of observations; "
+        "return it, [..., ...] of [..., O].")
+    extras[name] = jax.ShapeDtypeStruct(shape[1:], acted.extras[name].dtype)
   for name, actions in (
-    ("act", shapes("act", state, hyperparams, observations, key)),
+    ("act", acted.action),
     ("act_greedy", shapes("act_greedy", state, observations)),
   ):
     if getattr(actions, "shape", None) != expected:
@@ -122,6 +135,7 @@ def check_learner_update(
 def check_learner_rollout(
   transitions: types.Transition, hyperparams: types.Hyperparams,
   defaults: types.Hyperparams, num_minibatches: int = 1,
+  stores: Sequence[str] = (),
 ) -> None:
   """Refuses a rollout that an update can't learn from, likewise."""
   shape, rewards = transitions.observation.shape, transitions.reward
@@ -135,6 +149,10 @@ def check_learner_rollout(
       f"{shapes}; an update of one agent takes a rollout in its order, "
       "observations (T, E, O), and reward, discount and, in their extras, "
       "truncation (T, E).")
+  if missing := set(stores) - transitions.extras.keys():
+    raise ValueError(
+      f"the transitions' extras are {', '.join(transitions.extras)}; an update "
+      f"takes {', '.join(missing)} too, which the learner's act returned.")
   if rewards.size % num_minibatches:
     steps, num_envs = rewards.shape
     raise ValueError(

@@ -35,6 +35,7 @@ HYPERPARAMETERS = {
     "discount", "policy_learning_rate", "critic_learning_rate", *_OWN,
     "reward_scaling")}
 """PPO's, by name."""
+_PRE_TANH = "pre_tanh"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +73,7 @@ class _Steps(NamedTuple):
   """Holds what PPO learns from, per step; observations are normalised."""
 
   observation: types.Array
-  action: types.Array
+  pre_tanh: types.Array
   log_prob: types.Array
   advantage: types.Array
   target: types.Array
@@ -90,6 +91,8 @@ def ppo(
   `num_minibatches`; on each of them policy and critic take a step. Advantages
   are normalised within a minibatch. The entropy, which has no closed form for
   the tanh of a normal variable, is estimated by a fresh action for each step.
+  Log-probabilities are those of the number whose tanh an action is, which the
+  action itself doesn't tell at the border; their differences are the same.
 
   Its hyperparameters are those of `HYPERPARAMETERS`. There is no weight of the
   critic's loss: the networks share nothing, and Adam's steps are the same
@@ -135,9 +138,10 @@ def ppo(
   def act(
     state: PPOState, hyperparams: types.Hyperparams, observation: types.Array,
     key: types.Key,
-  ) -> types.Array:
+  ) -> types.Acted:
     del hyperparams  # The policy is stochastic, and needs no noise scale.
-    return acting(state, observation).sample(seed=key)
+    action, pre_tanh = acting(state, observation).sample_and_pre_tanh(key)
+    return types.Acted(action, {_PRE_TANH: pre_tanh})
 
   def act_greedy(state: PPOState, observation: types.Array) -> types.Array:
     return acting(state, observation).mode()
@@ -158,9 +162,11 @@ def ppo(
       value,
       critic.apply(state.critic_params, next_observation),
       hyperparams["gae_lambda"])
+    pre_tanh = rollout.extras[_PRE_TANH]
     steps = _Steps(
-      observation=observation, action=rollout.action,
-      log_prob=acting(state, rollout.observation).log_prob(rollout.action),
+      observation=observation, pre_tanh=pre_tanh,
+      log_prob=acting(state, rollout.observation).distribution.log_prob(
+        pre_tanh),
       advantage=advantage, target=value + advantage)
     return jax.tree.map(
       lambda x: jnp.asarray(x).reshape(-1, *x.shape[2:]), steps)
@@ -171,7 +177,7 @@ def ppo(
     transitions: types.Transition, key: types.Key,
   ) -> tuple[PPOState, types.Metrics]:
     check_learner_rollout(
-      transitions, hyperparams, defaults, config.num_minibatches)
+      transitions, hyperparams, defaults, config.num_minibatches, (_PRE_TANH,))
     # The critic's targets are in units of scaled rewards. Normalising them by
     # the size of past values would feed the critic's errors back to it.
     steps = steps_of(state, hyperparams, transitions)
@@ -191,7 +197,7 @@ def ppo(
       def policy_loss_fn(params: types.Params) -> base.LossAndMore:
         parameters, moved = policy.in_training(params, batch.observation)
         distribution = policies.normal_tanh(parameters)
-        log_prob = distribution.log_prob(batch.action)
+        log_prob = distribution.distribution.log_prob(batch.pre_tanh)
         loss = jax.vmap(losses.ppo_policy_loss, in_axes=(0, 0, 0, None))(
           log_prob, batch.log_prob, advantage, hyperparams["clip_epsilon"])
         action, fresh_log_prob = distribution.sample_and_log_prob(seed=key)
@@ -244,4 +250,4 @@ def ppo(
     batches_per_update=num_batches,
     genotype=lambda state: base.learner_state_parts(state, PPOGenotype),
     from_genotype=from_genotype, declared=HYPERPARAMETERS,
-    learns_from="rollout")
+    learns_from="rollout", stores=(_PRE_TANH,))

@@ -94,9 +94,9 @@ def soft_policy(
   def act(
     state: types.State, hyperparams: types.Hyperparams,
     observation: types.Array, key: types.Key,
-  ) -> types.Array:
+  ) -> types.Acted:
     del hyperparams  # The policy is stochastic, and needs no noise scale.
-    return seen(state, observation).sample(seed=key)
+    return types.Acted(seen(state, observation).sample(seed=key))
 
   def act_greedy(state: types.State, observation: types.Array) -> types.Array:
     return seen(state, observation).mode()

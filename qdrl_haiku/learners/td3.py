@@ -131,11 +131,11 @@ def td3(
   def act(
     state: TD3State, hyperparams: types.Hyperparams, observation: types.Array,
     key: types.Key,
-  ) -> types.Array:
+  ) -> types.Acted:
     action = act_greedy(state, observation)
     change = noise.normal_noise(key, action.shape, action.dtype)
-    return jnp.clip(
-      action + hyperparams["exploration_noise"] * change, -1.0, 1.0)
+    return types.Acted(jnp.clip(
+      action + hyperparams["exploration_noise"] * change, -1.0, 1.0))
 
   def act_greedy(state: TD3State, observation: types.Array) -> types.Array:
     observation = statistics.normalize_by_statistics(

@@ -306,15 +306,17 @@ def _warming_up(setup: Setup) -> learners.Learner:
 
   def act(
     state: types.State, hyperparams: Hyperparams, observation: Array, key: Key
-  ) -> Array:
+  ) -> types.Acted:
     state, size = state
     if not setup.config.random_warm_up:
       return setup.learner.act(state, hyperparams, observation, key)
     act_key, uniform_key = jax.random.split(key)
-    action = setup.learner.act(state, hyperparams, observation, act_key)
+    acted = setup.learner.act(state, hyperparams, observation, act_key)
+    action = acted.action
     uniform = jax.random.uniform(
       uniform_key, action.shape, action.dtype, -1.0, 1.0)
-    return jnp.where(size < setup.config.min_replay_size, uniform, action)
+    return acted._replace(action=jnp.where(
+      size < setup.config.min_replay_size, uniform, action))
 
   return setup.learner._replace(act=act)
 

@@ -12,8 +12,7 @@ import math
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import environments, learners, prng
-from qdrl_haiku.actors import collection
+from qdrl_haiku import actors, environments, learners, prng
 from qdrl_haiku.training.setup import Setup
 from qdrl_haiku.training.state import InitialStates, Members
 from qdrl_haiku.types import Array, Key, Transition, Tree
@@ -187,14 +186,14 @@ def check_members_learner(setup: Setup) -> None:
   extras = member_transition_example(setup).extras
   learners.check(
     setup.learner, setup.env.observation_size, setup.env.action_size,
-    {name: extras[name] for name in setup.config.replay_extras},
+    {name: extras[name] for name in setup.learned_extras},
     setup.config.batch_size,
     (setup.config.rollout_length, setup.config.num_envs))
 
 
 def stored_by_members(setup: Setup, transitions: Transition) -> Transition:
   """Returns transitions with those extras only that learning needs."""
-  names = {*setup.config.replay_extras}
+  names = {*setup.learned_extras}
   if missing := names - transitions.extras.keys():
     raise ValueError(
       f"replay_extras name {', '.join(sorted(missing))}, which transitions of "
@@ -231,13 +230,15 @@ def rollout_without_nonfinite(
 
 def member_transition_example(setup: Setup) -> Transition:
   """Returns shapes and dtypes of one transition as it is learned from."""
+  learner = setup.learner
 
-  def one_step(keys: Key) -> Transition:
-    env_states = setup.env.reset(keys)
-    actions = jnp.zeros((*keys.shape, setup.env.action_size), jnp.float32)
-    return stored_by_members(
-      setup, collection.take_actions(setup.env, env_states, actions)[1])
+  def one_step(key: Key) -> Transition:
+    env_states = setup.env.reset(key[None])
+    _, happened = actors.step(
+      setup.env, learner, learner.init(key), learner.hyperparams, env_states,
+      key)
+    return stored_by_members(setup, happened)
 
-  shapes = jax.eval_shape(one_step, jax.random.split(jax.random.key(0), (1, 1)))
+  shapes = jax.eval_shape(one_step, jax.random.key(0))
   return jax.tree.map(
-    lambda x: jax.ShapeDtypeStruct(x.shape[2:], x.dtype), shapes)
+    lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), shapes)

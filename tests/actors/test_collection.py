@@ -105,9 +105,9 @@ def test_a_deterministic_step_is_greedy():
 
 
 def _act(state, hyperparams, observation, key):
-  action = _LEARNER.act(state, hyperparams, observation, key)
+  acted = _LEARNER.act(state, hyperparams, observation, key)
   # By a new function in each call, as learners draw from distributions.
-  return jax.lax.map(lambda x: x, action)
+  return jax.lax.map(lambda x: x, acted)
 
 
 def _first_step(descriptors, mask):

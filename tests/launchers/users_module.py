@@ -9,7 +9,7 @@ SOURCE = '''
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import environments, learners
+from qdrl_haiku import environments, learners, types
 
 
 class Line:
@@ -46,9 +46,8 @@ def make_learner(observation_size, action_size):
   return learners.Learner(
     init=lambda key: jax.random.uniform(key, (action_size,), minval=-1.0),
     update=update,
-    act=lambda state, hyperparams, observation, key: act_greedy(
-      state, observation
-    ),
+    act=lambda state, hyperparams, observation, key: types.Acted(
+      act_greedy(state, observation)),
     act_greedy=act_greedy,
     observe=lambda state, observation: state,
     hyperparams={"speed": 0.003},

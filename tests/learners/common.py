@@ -81,7 +81,7 @@ def transitions(*shape, seed=0):
 
 
 def batches(learner, seed=0):
-  """Transitions for one update: [N, B], or a rollout [T, E]."""
+  """Transitions for one update: [N, B], or a rollout [T, E] of PPO."""
   if learner.learns_from == "replay":
     return transitions(learner.batches_per_update, BATCH_SIZE, seed=seed)
   rollout = transitions(*ROLLOUT, seed=seed)
@@ -92,7 +92,9 @@ def batches(learner, seed=0):
     jnp.where(goes_on, rollout.observation[1:], rollout.next_observation[:-1]))
   return rollout._replace(
     next_observation=next_observation,
-    extras={"truncation": rollout.discount * ends})
+    extras={
+      "truncation": rollout.discount * ends,
+      "pre_tanh": jnp.arctanh(rollout.action)})
 
 
 def fresh(learner, seed=0):

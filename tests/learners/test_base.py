@@ -139,7 +139,7 @@ def test_actions_are_in_the_box_for_any_leading_axes(name):
   hyperparams = common.hyperparams(learner, **changes)
   observation = common.observations(2, 3)
   for action in (
-    learner.act(state, hyperparams, observation, jax.random.key(0)),
+    learner.act(state, hyperparams, observation, jax.random.key(0)).action,
     learner.act_greedy(state, observation),
   ):
     assert action.shape == (2, 3, common.ACTION_SIZE)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from qdrl_haiku import learners, skills
+from qdrl_haiku import learners, skills, types
 from qdrl_haiku.learners import statistics
 from tests import configs, jaxprs
 from tests.learners import common, reference
@@ -38,7 +38,7 @@ def _spy(batches_per_update=1):
     update=lambda state, hyperparams, transitions, key: (
       _Seen(state.weight, transitions, hyperparams, key),
       {"spied": jnp.float32(7.0)}),
-    act=lambda state, hyperparams, observation, key: (
+    act=lambda state, hyperparams, observation, key: types.Acted(
       hyperparams["gain"] * observation),
     act_greedy=lambda state, observation: observation,
     observe=lambda state, observation: state._replace(observation=observation),
@@ -186,7 +186,7 @@ def test_everything_sees_the_same_normalised_observation_and_the_skill():
 
   @jax.jit
   def calls(observation):
-    acted = learner.act(state, _HYPERPARAMS, observation, jax.random.key(0))
+    acted, _ = learner.act(state, _HYPERPARAMS, observation, jax.random.key(0))
     greedy = learner.act_greedy(state, observation)
     return acted / 3.0, greedy, learner.observe(state, observation)
 

@@ -86,7 +86,7 @@ def test_acting_is_normal_noise_around_what_the_policy_means(name):
   changes = {} if name == "sac" else {"exploration_noise": 0.01}
   actions = learner.act(
     state, common.hyperparams(learner, **changes),
-    jnp.tile(observation, (2000, 1)), jax.random.key(0))
+    jnp.tile(observation, (2000, 1)), jax.random.key(0)).action
   if name == "td3":
     noise = (actions - greedy) / 0.01
   else:
@@ -118,3 +118,41 @@ def test_xqcs_atoms_hold_all_returns_up_to_a_horizon(discount, seen, horizon):
   largest = np.abs(batches.reward).max(axis=1).mean()
   assert metrics["largest_value"] == pytest.approx(
     1.25 * largest * horizon, rel=1e-3)
+
+
+@pytest.mark.parametrize("loc", [0.5, 10.0])
+def test_ppo_learns_from_the_number_before_the_tanh(loc):
+  """Of every number above 8.66 the action alone would tell 8.66."""
+  raw_scale = 0.5
+  learner = common.learner(
+    "ppo", num_epochs=1, num_minibatches=1, normalize_observations=False)
+  # A policy of one distribution, and a critic that says 0.
+  state = jax.tree.map(
+    lambda x: jnp.zeros_like(x) if x.dtype == jnp.float32 else x,
+    common.fresh(learner))
+  last = max(state.policy_params)
+  assert state.policy_params[last]["b"].shape == (2 * common.ACTION_SIZE,)
+  state.policy_params[last]["b"] = jnp.repeat(
+    jnp.array([loc, raw_scale]), common.ACTION_SIZE)
+  scale = np.log1p(np.exp(raw_scale)) + 1e-3
+  rng = np.random.default_rng(0)
+  size = *common.ROLLOUT, common.ACTION_SIZE
+  number = np.float32(loc + scale * rng.normal(size=size))
+  rollout = common.transitions(*common.ROLLOUT)
+  rollout = rollout._replace(
+    action=jnp.tanh(number), discount=jnp.zeros(common.ROLLOUT),
+    extras={"pre_tanh": number, "truncation": jnp.zeros(common.ROLLOUT)})
+  after, _ = learner.update(
+    state, common.hyperparams(
+      learner, entropy_cost=0.0, max_gradient_norm=1e9),
+    rollout, jax.random.key(0))
+  # Adam's first moment after one step is a tenth of the gradient.
+  found = 10 * np.float64(after.policy_optimizer_state.mu[last]["b"])
+  # Of the surrogate where the ratio is 1: -mean(advantage grad log p(x)).
+  reward = np.float64(rollout.reward)
+  advantage = (reward - reward.mean()) / reward.std()
+  noise = (np.float64(number) - loc) / scale
+  slopes = np.concatenate([
+    noise / scale, (noise**2 - 1) / scale / (1 + np.exp(-raw_scale))], axis=-1)
+  expected = -np.mean(advantage[..., None] * slopes, axis=(0, 1))
+  np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)

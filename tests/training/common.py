@@ -151,7 +151,7 @@ def quadratic_learner(size=2, batches_per_update=1):
     del hyperparams
     greedy = act_greedy(state, observation)
     noise = 0.1 * jax.random.normal(key, greedy.shape)
-    return jnp.clip(greedy + noise, -1.0, 1.0)
+    return types.Acted(jnp.clip(greedy + noise, -1.0, 1.0))
 
   def observe(state, observation):
     # Those that are left out are NaN here.
@@ -246,8 +246,8 @@ class Tuned(Trainer):
     learner = quadratic_learner()
 
     def act(state, hyperparams, observation, key):
-      action = learner.act(state, hyperparams, observation, key)
-      return jnp.where(hyperparams["parent"] > 0, jnp.nan, action)
+      action = learner.act(state, hyperparams, observation, key).action
+      return types.Acted(jnp.where(hyperparams["parent"] > 0, jnp.nan, action))
 
     super().__init__(setup(
       controllers.pbt(PBT, SPACE), learner._replace(act=act),

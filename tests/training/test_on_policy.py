@@ -35,7 +35,7 @@ def _remembering():
   def from_genotype(point):
     numbers = jnp.zeros((_T, _E))
     pairs = jnp.zeros((_T, _E, 2))
-    extras = {"descriptor": pairs, "truncation": numbers}
+    extras = {"acted": pairs, "descriptor": pairs, "truncation": numbers}
     rollout = types.Transition(pairs, pairs, numbers, numbers, pairs, extras)
     zero = jnp.zeros((), jnp.int32)
     return _State(point, jax.tree.map(jnp.copy, rollout), zero, 0 + zero)
@@ -46,8 +46,10 @@ def _remembering():
       num_observed_before=state.num_observed), {"loss": jnp.zeros(())}
 
   def act(state, hyperparams, observation, key):
-    action = quadratic.act(state, hyperparams, observation, key)
-    return jnp.where(hyperparams["parent"] > 0, jnp.nan, action)
+    action = quadratic.act(state, hyperparams, observation, key).action
+    return types.Acted(
+      jnp.where(hyperparams["parent"] > 0, jnp.nan, action),
+      {"acted": 2 * action, "other": action})
 
   def observe(state, observation):
     count = jnp.sum(jnp.isfinite(observation).all(axis=-1))
@@ -57,7 +59,7 @@ def _remembering():
     init=lambda key: from_genotype(-0.5 * jax.random.uniform(key, (2,))),
     update=update, act=act, observe=observe, from_genotype=from_genotype,
     genotype=lambda state: state.point, learns_from="rollout",
-    batches_per_update=3)
+    stores=("acted",), batches_per_update=3)
 
 
 def _setup(learner, **settings):
@@ -95,7 +97,8 @@ def test_a_learner_gets_what_was_just_collected_in_its_order():
   assert learned.num_observed_before.tolist() == [_T * _E] * 4
   assert learned.num_observed.tolist() == [2 * _T * _E] * 4
   rollout = learned.rollout
-  assert sorted(rollout.extras) == ["descriptor", "truncation"]
+  assert sorted(rollout.extras) == ["acted", "descriptor", "truncation"]
+  np.testing.assert_array_equal(rollout.extras["acted"], 2 * rollout.action)
   assert rollout.extras["descriptor"].shape == (*_SHAPE, 2)
   ends = rollout.extras["truncation"][:, :-1] > 0
   before, after = rollout.next_observation[:, :-1], rollout.observation[:, 1:]

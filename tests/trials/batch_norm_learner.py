@@ -10,7 +10,7 @@ import haiku as hk
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import learners, networks, policies
+from qdrl_haiku import learners, networks, policies, types
 
 _WIDTH = 32
 
@@ -56,7 +56,8 @@ def make_learner(observation_size, action_size):
   def act(state, hyperparams, observation, key):
     action = act_greedy(state, observation)
     noise = jax.random.normal(key, action.shape)
-    return jnp.clip(action + hyperparams["noise"] * noise, -1.0, 1.0)
+    action = jnp.clip(action + hyperparams["noise"] * noise, -1.0, 1.0)
+    return types.Acted(action)
 
   def update(state, hyperparams, transitions, key):
     del key
