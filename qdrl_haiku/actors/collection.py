@@ -52,7 +52,7 @@ def step(
     acted = Acted(learner.act_greedy(state, env_state.obs))
   else:
     acted = learner.act(state, hyperparams, env_state.obs, key)
-  return _take_actions(env, env_state, acted, pool)
+  return take_actions(env, env_state, acted, pool)
 
 
 @eager.compiled_if_eager("env", "learner", "num_steps")
@@ -83,16 +83,16 @@ def collect(
     env_states: environments.State, keys: Key
   ) -> tuple[environments.State, Transition]:
     acted = jax.vmap(learner.act)(states, hyperparams, env_states.obs, keys)
-    return _take_actions(env, env_states, acted, pool)
+    return take_actions(env, env_states, acted, pool)
 
   step_keys = jax.vmap(jax.random.split, (0, None), 1)(keys, num_steps)
   env_states, transitions = jax.lax.scan(body, env_states, step_keys)
   return env_states, jax.tree.map(lambda x: x.swapaxes(0, 1), transitions)
 
 
-def _take_actions(
+def take_actions(
   env: environments.BatchedEnvironment, env_state: environments.State,
-  acted: Acted, pool: environments.State | None,
+  acted: Acted, pool: environments.State | None = None,
 ) -> tuple[environments.State, Transition]:
   """Takes actions in environments with any leading axes."""
   next_state = env.step(env_state, acted.action, pool)

@@ -66,7 +66,8 @@ def launch_main(
         raise
       by_setting = {name: name for name in known} | dict(renamed or {})
       for message in checks.refusals_of(error):
-        message = flags_lib.name_flags(message, by_setting)
+        if message not in refused:  # Those are of flags as they were typed.
+          message = flags_lib.name_flags(message, by_setting)
         print(f"error: {message}", file=sys.stderr)
       sys.exit(2)
 

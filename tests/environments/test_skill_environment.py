@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from qdrl_haiku import environments, skills
+from qdrl_haiku import environments, skills, types
 from qdrl_haiku.actors import collection
 from tests import toy
 
@@ -174,7 +174,7 @@ def test_returns_of_skills_are_those_of_their_latest_whole_episodes(num_envs):
         state.info["skill_return"][i], expected, rtol=1e-5)
     action = jnp.full((num_envs, 1), (t % 5) / 5)
     after, batch = jax.jit(collection.take_actions, static_argnums=0)(
-      env, state, action)
+      env, state, types.Acted(action))
     np.testing.assert_array_equal(
       batch.extras["skill_return"], state.info["skill_return"])
     state = after
