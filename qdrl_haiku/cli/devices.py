@@ -66,7 +66,7 @@ class ProcessConfig(Settings):
 
   @property
   def given(self) -> dict[str, Any]:
-    """What says which process this is; None where the cluster is asked."""
+    """The settings that name this process; None where the cluster is asked."""
     return {name: getattr(self, name) for name in _PROCESS}
 
 

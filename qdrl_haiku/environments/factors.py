@@ -31,7 +31,7 @@ _MUSCLE, _FORCES = 2, (2, 3)
 
 
 class Factors:
-  """What the physics of one environment is multiplied by.
+  """Multiplies the physics of one environment by what is drawn.
 
   Attributes:
     notes: what is good to know about them, a line each.

@@ -1,4 +1,4 @@
-"""What MuJoCo derives from a robot's masses when it reads them.
+"""Derives from a robot's masses what MuJoCo does when it reads them.
 
 Contacts, limits and equalities are as stiff as inverse weights say. Where only
 masses change, a robot ten times as heavy sinks into the floor.
