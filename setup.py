@@ -50,14 +50,14 @@ setuptools.setup(
   package_dir={"qdrl_haiku.presets": "launchers/flagfiles"},
   entry_points={
     "console_scripts": [
-      f"qdrl-{name}=qdrl_haiku.cli.{function}"
+      f"qdrl-{name}=qdrl_haiku.programs.cli.{function}"
       for name, function in _PROGRAMS.items()
     ]
   },
   package_data={
     "qdrl_haiku": ["py.typed"],
     "qdrl_haiku.presets": ["*.flags"],
-    "qdrl_haiku.reports": ["*.css", "*.js"],
+    "qdrl_haiku.programs.reports": ["*.css", "*.js"],
   },
   python_requires=">=3.11",
   install_requires=[

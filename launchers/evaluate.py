@@ -1,6 +1,6 @@
 """Evaluates an agent that a run left behind; the run stays as it is."""
 
-from qdrl_haiku.cli import evaluate
+from qdrl_haiku.programs.cli import evaluate
 
 if __name__ == "__main__":
   evaluate.evaluate_from_flags()

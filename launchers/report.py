@@ -1,6 +1,6 @@
 """Writes one HTML page about runs, finished or not; they stay as they are."""
 
-from qdrl_haiku.cli import report
+from qdrl_haiku.programs.cli import report
 
 if __name__ == "__main__":
   report.report_from_flags()

@@ -15,25 +15,25 @@ from qdrl_haiku import compatibility
 
 __version__ = "0.4.0"
 
-_ROOMS = (
-  "actors",
-  "artifacts",
-  "config",
-  "controllers",
-  "distributed",
-  "drawing",
-  "environments",
-  "experiment",
-  "learners",
-  "losses",
-  "map_elites",
-  "networks",
-  "policies",
-  "replay",
-  "runs",
-  "skills",
-  "training",
-  "types")
+_ROOMS = {
+  "actors": "",
+  "artifacts": "programs.",
+  "config": "",
+  "controllers": "",
+  "distributed": "",
+  "drawing": "programs.",
+  "environments": "",
+  "experiment": "programs.",
+  "learners": "",
+  "losses": "",
+  "map_elites": "",
+  "networks": "",
+  "policies": "",
+  "replay": "",
+  "runs": "programs.",
+  "skills": "",
+  "training": "",
+  "types": ""}
 _OF_EXPERIMENT = ("Config", "read_config", "train")
 __all__ = list(_ROOMS)
 
@@ -43,9 +43,10 @@ compatibility.check_compatibility()
 def __getattr__(name: str) -> Any:
   """Imports a part when it is first used, so that `import` stays quick."""
   if name in _OF_EXPERIMENT:
-    return getattr(importlib.import_module("qdrl_haiku.experiment"), name)
+    experiment = importlib.import_module(f"{__name__}.programs.experiment")
+    return getattr(experiment, name)
   if name in _ROOMS:
-    return importlib.import_module(f"qdrl_haiku.{name}")
+    return importlib.import_module(f"{__name__}.{_ROOMS[name]}{name}")
   raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

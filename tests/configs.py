@@ -3,7 +3,7 @@
 import dataclasses
 import pathlib
 
-from qdrl_haiku import experiment
+from qdrl_haiku.programs import experiment
 
 _FLAGFILES = pathlib.Path(__file__).parents[1] / "launchers" / "flagfiles"
 

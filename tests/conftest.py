@@ -112,7 +112,8 @@ def _environment(tmp_path_factory, worker_id):
   with pytest.MonkeyPatch.context() as patch:
     patch.setenv("JAX_COMPILATION_CACHE_DIR", cache)
     # jax's own cache keeps what tests compile.
-    patch.setattr("qdrl_haiku.experiment.cache_key._open", lambda *_: None)
+    opens = "qdrl_haiku.programs.experiment.cache_key._open"
+    patch.setattr(opens, lambda *_: None)
     # jax sets it where it's imported; launchers find what a user's have.
     patch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
     yield

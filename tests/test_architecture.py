@@ -34,28 +34,21 @@ _ALLOWED = {
   "distributed": {"controllers"},
   "training": {
     "actors", "controllers", "distributed", "environments", "learners",
-    "map_elites", "replay"},
-  "storage": {"distributed"},
-  "artifacts": {
-    "actors", "controllers", "distributed", "environments", "learners",
-    "map_elites", "networks", "storage", "training"},
-  "drawing": {"actors", "environments", "learners", "map_elites"},
-  "reports": {
-    "actors", "artifacts", "controllers", "drawing", "environments",
-    "learners", "map_elites", "storage"},
-  "runs": {
-    "actors", "artifacts", "controllers", "distributed", "drawing",
-    "environments", "learners", "map_elites", "reports", "storage", "training"},
-  "benchmarks": {"distributed", "map_elites", "runs", "storage", "training"},
-  "accelerators": {"distributed", "runs", "training"},
+    "map_elites", "replay"}}
+# Likewise of what programs are made of, which may import all of the above.
+_ALLOWED_IN_PROGRAMS: dict[str, set[str]] = {
+  "storage": set(),
+  "artifacts": {"storage"},
+  "drawing": set(),
+  "reports": {"artifacts", "drawing", "storage"},
+  "runs": {"artifacts", "drawing", "reports", "storage"},
+  "benchmarks": {"runs", "storage"},
+  "accelerators": {"runs"},
   "comparisons": {"artifacts", "drawing", "reports"},
-  "experiment": {
-    "controllers", "distributed", "environments", "learners", "runs",
-    "storage", "training"},
+  "experiment": {"runs", "storage"},
   "cli": {
-    "accelerators", "artifacts", "benchmarks", "comparisons", "distributed",
-    "drawing", "environments", "experiment", "learners", "reports", "runs",
-    "skills", "storage"}}
+    "accelerators", "artifacts", "benchmarks", "comparisons", "drawing",
+    "experiment", "reports", "runs", "storage"}}
 _EVERYWHERE = {
   "types", "names", "prng", "files", "trees", "checks", "config",
   "compatibility", "cpu", "eager", "ranges"}
@@ -70,7 +63,7 @@ _MODULES = {
 # composes by a module that knows the class, and tessellations name the classes
 # of their repertoires.
 _KNOWN_CIRCLES = (
-  ("experiment.config", "experiment.plan"),
+  ("programs.experiment.config", "programs.experiment.plan"),
   ("map_elites.tessellation", "map_elites.dominated_novelty"),
   ("map_elites.tessellation", "map_elites.repertoire"))
 
@@ -95,23 +88,38 @@ def _imported(path: pathlib.Path, *, for_types: bool) -> set[str]:
 
 
 def test_every_part_has_its_place():
-  assert {name.split(".")[1] for name in _MODULES} - {"__init__"} == set(
-    _ALLOWED)
+  parts = [name.split(".")[1:] for name in _MODULES]
+  assert {x[0] for x in parts} == {*_ALLOWED, "programs", "__init__"}
+  of_programs = {x[1] for x in parts if x[0] == "programs"}
+  assert of_programs == {*_ALLOWED_IN_PROGRAMS, "__init__"}
+
+
+def _imported_parts(part: pathlib.Path) -> list[list[str]]:
+  """The parts of the package's names that a part imports, types' too."""
+  files = part.rglob("*.py") if part.is_dir() else [part.with_suffix(".py")]
+  names = [
+    x.split(".") for file in files for x in _imported(file, for_types=True)]
+  return [x[1:] for x in names if x[0] == "qdrl_haiku" and x[1:]]
 
 
 @pytest.mark.parametrize("part", sorted(_ALLOWED))
 def test_a_part_imports_what_it_may(part):
-  path = _ROOT / "qdrl_haiku" / part
-  files = path.rglob("*.py") if path.is_dir() else [path.with_suffix(".py")]
-  names = [
-    x.split(".") for file in files for x in _imported(file, for_types=True)]
-  found = {x[1] for x in names if x[0] == "qdrl_haiku" and x[1:]}
-  assert found <= _ALLOWED[part] | _EVERYWHERE | {part, "__version__"}
+  found = {x[0] for x in _imported_parts(_ROOT / "qdrl_haiku" / part)}
+  assert found <= _ALLOWED[part] | _EVERYWHERE | {part}
 
 
-def test_imports_point_one_way():
+@pytest.mark.parametrize("part", sorted(_ALLOWED_IN_PROGRAMS))
+def test_a_part_of_programs_imports_what_it_may(part):
+  found = _imported_parts(_ROOT / "qdrl_haiku" / "programs" / part)
+  assert {x[0] for x in found} <= {*_ALLOWED, "programs", "__version__"}
+  of_programs = {x[1] for x in found if x[0] == "programs"}
+  assert of_programs <= _ALLOWED_IN_PROGRAMS[part] | {part}
+
+
+@pytest.mark.parametrize("parts", [_ALLOWED, _ALLOWED_IN_PROGRAMS])
+def test_imports_point_one_way(parts):
   below: set[str] = set()
-  for part, allowed in _ALLOWED.items():
+  for part, allowed in parts.items():
     assert allowed <= below, part
     below.add(part)
 

@@ -19,8 +19,8 @@ import pytest
 
 import qdrl_haiku as qd
 from qdrl_haiku import environments, learners
-from qdrl_haiku.cli import devices
-from qdrl_haiku.cli import training as training_programs
+from qdrl_haiku.programs.cli import devices
+from qdrl_haiku.programs.cli import training as training_programs
 from qdrl_haiku.types import Transition
 from tests import compilations
 from tests.launchers import harness, users_module

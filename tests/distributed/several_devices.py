@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from qdrl_haiku import controllers, distributed
-from qdrl_haiku.runs import programs, reevaluation
+from qdrl_haiku.programs.runs import compilation, reevaluation
 from tests.training import common, test_on_policy
 
 
@@ -71,7 +71,7 @@ def _train(setup, num_devices, num_generations, breaks_slots=False):
   mesh = distributed.population_mesh(
     num_devices if setup.map_elites else size, jax.devices()[:num_devices])
   key = jax.device_put(common.KEY, jax.NamedSharding(mesh, jax.P()))
-  compiled = programs.make_programs(setup._replace(mesh=mesh), mesh, key)
+  compiled = compilation.make_programs(setup._replace(mesh=mesh), mesh, key)
   state, reports = compiled.init(key), []
   for generation in range(1, num_generations + 1):
     if breaks_slots:

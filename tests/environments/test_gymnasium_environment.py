@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from qdrl_haiku import environments, experiment, runs, skills
+from qdrl_haiku import environments, skills
 from qdrl_haiku.environments import gymnasium_environment
+from qdrl_haiku.programs import experiment, runs
 from tests.training import common
 
 gymnasium = pytest.importorskip(

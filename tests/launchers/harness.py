@@ -13,7 +13,7 @@ from absl import app, flags
 from absl.testing import flagsaver
 from matplotlib.figure import Figure
 
-from qdrl_haiku.experiment import Program
+from qdrl_haiku.programs.experiment import Program
 
 LAUNCHERS = pathlib.Path(__file__).parents[2] / "launchers"
 

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from qdrl_haiku import experiment, runs
+from qdrl_haiku.programs import experiment, runs
 from tests.launchers import harness
 
 _MAZE = ("--env_name=point_maze", "--hidden_layer_sizes=4", "--num_envs=2")

@@ -8,11 +8,12 @@ import sys
 import pytest
 from matplotlib import figure
 
-from qdrl_haiku import config, experiment
-from qdrl_haiku.cli import devices, subprocesses
-from qdrl_haiku.comparisons import rendering, scores
+from qdrl_haiku import config
+from qdrl_haiku.programs import experiment
+from qdrl_haiku.programs.cli import devices, subprocesses
+from qdrl_haiku.programs.comparisons import rendering, scores
 from tests.launchers import harness
-from tests.reports import common
+from tests.programs.reports import common
 
 _TABLE = [
   "--command=train_pbt --learner=sac", "--task=maze: --env_name=point_maze",

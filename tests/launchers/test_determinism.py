@@ -15,7 +15,7 @@ import time
 
 import pytest
 
-from qdrl_haiku.cli import devices
+from qdrl_haiku.programs.cli import devices
 from tests.launchers import kill
 
 _SMALL = [

@@ -9,8 +9,8 @@ import PIL.Image
 import pytest
 
 from qdrl_haiku import environments, learners, map_elites
-from qdrl_haiku.artifacts import export
-from qdrl_haiku.storage.directory import RunDirectory
+from qdrl_haiku.programs.artifacts import export
+from qdrl_haiku.programs.storage.directory import RunDirectory
 from tests import configs
 from tests.launchers import harness
 from tests.learners import reference

@@ -6,12 +6,13 @@ import re
 
 import pytest
 
-from qdrl_haiku import learners, reports
-from qdrl_haiku.cli import devices
-from qdrl_haiku.storage.directory import RunDirectory
+from qdrl_haiku import learners
+from qdrl_haiku.programs import reports
+from qdrl_haiku.programs.cli import devices
+from qdrl_haiku.programs.storage.directory import RunDirectory
 from tests import configs, planes
 from tests.launchers import harness
-from tests.reports import common
+from tests.programs.reports import common
 
 
 def _report(capsys, tmp_path, *logdirs, flags=()):

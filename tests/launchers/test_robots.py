@@ -14,7 +14,7 @@ import pytest
 from qdrl_haiku.environments.robots.model import BACKENDS
 from tests.environments.robots import walkers
 from tests.launchers import harness
-from tests.runs import common
+from tests.programs.runs import common
 
 _ROBOTS = [
   *((name, backend)

@@ -6,8 +6,9 @@ import jax
 import numpy as np
 import pytest
 
-from qdrl_haiku import artifacts, environments, experiment, skills, training
-from qdrl_haiku.storage.directory import RunDirectory
+from qdrl_haiku import environments, skills, training
+from qdrl_haiku.programs import artifacts, experiment
+from qdrl_haiku.programs.storage.directory import RunDirectory
 from tests import configs
 from tests.launchers import harness
 

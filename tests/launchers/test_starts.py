@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from qdrl_haiku import runs
+from qdrl_haiku.programs import runs
 from tests.launchers import harness, kill
-from tests.runs import common
+from tests.programs.runs import common
 
 _TRACED = "module conversion jit(train)"
 

@@ -12,8 +12,9 @@ import sys
 import jax
 import pytest
 
-from qdrl_haiku import artifacts, experiment, learners, runs
-from qdrl_haiku.storage.directory import RunDirectory
+from qdrl_haiku import learners
+from qdrl_haiku.programs import artifacts, experiment, runs
+from qdrl_haiku.programs.storage.directory import RunDirectory
 from tests import configs
 from tests.launchers import harness, users_module
 

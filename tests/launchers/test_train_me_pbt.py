@@ -10,11 +10,12 @@ import jax
 import numpy as np
 import pytest
 
-from qdrl_haiku import actors, environments, map_elites, reports
-from qdrl_haiku.experiment import make_experiment_agent, read_config
+from qdrl_haiku import actors, environments, map_elites
+from qdrl_haiku.programs import reports
+from qdrl_haiku.programs.experiment import make_experiment_agent, read_config
 from tests import toy
 from tests.launchers import harness, users_module
-from tests.runs.common import rows as _rows
+from tests.programs.runs.common import rows as _rows
 
 _PBT = (
   *users_module.FLAGS, f"--env_name={__name__}:StillWalk", "--grid_shape=16,8",

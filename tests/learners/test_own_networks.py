@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from qdrl_haiku import artifacts, learners, networks, skills
-from qdrl_haiku.experiment import cache_key
+from qdrl_haiku import learners, networks, skills
+from qdrl_haiku.programs import artifacts
+from qdrl_haiku.programs.experiment import cache_key
 from tests.learners import common
 
 _O, _A = common.OBSERVATION_SIZE, common.ACTION_SIZE

@@ -14,9 +14,9 @@ import sys
 
 import jax
 
-from qdrl_haiku import accelerators
-from qdrl_haiku.accelerators import generation
-from qdrl_haiku.storage import strict_json
+from qdrl_haiku.programs import accelerators
+from qdrl_haiku.programs.accelerators import generation
+from qdrl_haiku.programs.storage import strict_json
 
 _NUM_ENVS, _BATCH, _REPLAY, _ITERATIONS = 8, 256, 100_000, 125
 

@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from qdrl_haiku import actors, controllers, experiment, map_elites, training
+from qdrl_haiku import actors, controllers, map_elites, training
 from qdrl_haiku.prng import OfGeneration
+from qdrl_haiku.programs import experiment
 from qdrl_haiku.training import elites, quality_diversity
 from tests.training import common
 

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from qdrl_haiku import controllers, environments, runs
-from tests.runs import common as runs_common
+from qdrl_haiku import controllers, environments
+from qdrl_haiku.programs import runs
+from tests.programs.runs import common as runs_common
 from tests.training import common
 
 gymnasium = pytest.importorskip(

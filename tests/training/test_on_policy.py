@@ -12,7 +12,7 @@ import pytest
 from qdrl_haiku import controllers, learners, training, trees, types
 from qdrl_haiku.training import members as members_lib
 from tests import configs
-from tests.runs import common as runs_common
+from tests.programs.runs import common as runs_common
 from tests.training import common
 
 _T, _E = 4, 2

@@ -12,9 +12,9 @@ import jax
 import numpy as np
 import pytest
 
-from qdrl_haiku import artifacts
+from qdrl_haiku.programs import artifacts
 from tests.launchers import harness, kill
-from tests.runs.common import rows as _rows
+from tests.programs.runs.common import rows as _rows
 from tests.trials import batch_norm_learner, remembering_controller
 
 _ROOT = pathlib.Path(__file__).parents[2]

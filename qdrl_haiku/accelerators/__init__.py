@@ -1,4 +1,0 @@
-"""Reads what a program does on an accelerator, compiled without having one."""
-
-from qdrl_haiku.accelerators.cost import Cost, accelerator_cost
-from qdrl_haiku.accelerators.target import TARGETS, Target, compiling_for_target

@@ -1,0 +1,114 @@
+"""The agents that a run left behind: to look at, or to begin another with."""
+
+import contextlib
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+
+import jax
+
+from qdrl_haiku import learners, types
+from qdrl_haiku.programs.storage.checkpoints import (
+  Checkpoints,
+  DamagedCheckpoint,
+)
+from qdrl_haiku.programs.storage.directory import RunDirectory
+
+Record = dict[str, Any]
+"""The record of a checkpoint, as JSON has it."""
+
+
+def read_best(
+  learner: learners.Learner, logdir: str
+) -> tuple[types.State, Record]:
+  """Reads the best agent that a run ever evaluated.
+
+  Args:
+    learner: as the run had it.
+    logdir: directory of the run.
+
+  Returns:
+    The agent's state, for `learner.act_greedy`; and the record of when it was
+    evaluated, its return and its hyperparameters.
+
+  Raises:
+    ValueError: if there is no such run, or if its agents are of another kind.
+  """
+  like = jax.eval_shape(learner.init, jax.random.key(0))
+  return _read(RunDirectory(logdir), "best", lambda _: like)
+
+
+def read_best_agent_record(logdir: str) -> Record:
+  """Reads what is known of the best agent that a run ever evaluated."""
+  with _latest(RunDirectory(logdir), "best") as (checkpoints, step):
+    return checkpoints.record(step)
+
+
+def read_agents(
+  learner: learners.Learner, logdir: str
+) -> tuple[types.State, Record]:
+  """Reads the agents in a run's latest checkpoint.
+
+  Args:
+    learner: as the run had it.
+    logdir: directory of the run.
+
+  Returns:
+    The agents' states, leaves [P, ...]; and the checkpoint's record, with the
+    members' last `returns`, None where one had diverged.
+
+  Raises:
+    ValueError: if there is no such run, or if its agents are of another kind.
+  """
+
+  def like(record: Record) -> types.State:
+    keys = jax.random.split(jax.random.key(0), len(record["returns"]))
+    return jax.eval_shape(jax.vmap(learner.init), keys)
+
+  # There may be more slots than agents.
+  return _read(RunDirectory(logdir), "checkpoints", like, ["learner"])
+
+
+@contextlib.contextmanager
+def _latest(
+  directory: RunDirectory, folder: str
+) -> Iterator[tuple[Checkpoints, int]]:
+  """Opens the checkpoints of a folder, and finds the step of the latest."""
+  directory.settings()
+  path = directory.path / folder
+  # A look at a run must not create the folder.
+  checkpoints = Checkpoints(path) if path.is_dir() else None
+  if checkpoints is None or not checkpoints.steps():
+    raise ValueError(
+      f"{directory.path} has nothing in {folder}/; name the directory of a "
+      "run that finished a generation.")
+  try:
+    yield checkpoints, checkpoints.steps()[0]
+  except (MemoryError, OSError) as error:
+    reason = str(error) or "the memory ran out"
+    raise ValueError(
+      f"{directory.path} can't be read: {reason}; mend that first.") from error
+  finally:
+    checkpoints.close()
+
+
+def _read(
+  directory: RunDirectory, folder: str, like: Callable[[Record], types.State],
+  in_slots: Collection[str] = (),
+) -> tuple[types.State, Record]:
+  """Reads learners' states and the record of a folder's latest checkpoint."""
+  with _latest(directory, folder) as (checkpoints, step):
+    record = checkpoints.record(step)
+    # Each of several processes reads them for itself.
+    device = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+    shapes = jax.tree.map(
+      lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=device),
+      like(record))
+    try:
+      restored = checkpoints.restore(step, {"learner": shapes}, in_slots)
+    except DamagedCheckpoint:
+      raise
+    except (ValueError, KeyError) as error:
+      raise ValueError(
+        f"{directory.path} holds agents of another kind; use the learner, the "
+        "environment and the layer sizes of that run.") from error
+  return restored["learner"], record

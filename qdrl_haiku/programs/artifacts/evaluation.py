@@ -1,0 +1,74 @@
+"""Many episodes of one agent, in bounded memory, and their summary."""
+
+import jax
+import numpy as np
+
+from qdrl_haiku import actors, environments, learners, types
+from qdrl_haiku.cpu import compiler_options, compiling
+from qdrl_haiku.programs.artifacts import statistics
+
+# Environments that run side by side.
+_BATCH = 1024
+
+
+def evaluate_agent(
+  env: environments.BatchedEnvironment, learner: learners.Learner,
+  state: types.State, key: types.Key, num_episodes: int,
+) -> actors.Evaluation:
+  """Runs N greedy episodes of one agent, a thousand at a time.
+
+  The episodes have a descriptor if the environment has one; batch i draws from
+  `fold_in(key, i)`, and skills that are dealt out go on from batch to batch.
+
+  Returns:
+    The evaluation of a population of one, on the host.
+  """
+  num_batches = -(-num_episodes // _BATCH)
+  size = -(-num_episodes // num_batches)
+  if num_batches > 1 and isinstance(env, environments.SkillEnvironment):
+    num_skills = env.prior.num_skills or 1
+    size = -(-size // num_skills) * num_skills
+  descriptor = env.descriptor
+  function = None if descriptor is None else descriptor.function
+  population = jax.tree.map(lambda x: x[None], state)
+  jitted = jax.jit(
+    lambda state, key: actors.evaluate(
+      env, learner, state, key, size, function),
+    compiler_options=compiler_options.platform_compiler_options().often)
+  keys = [jax.random.fold_in(key, i)[None] for i in range(num_batches)]
+  evaluate = compiling.compile_or_plainly(
+    lambda: jitted.lower(population, keys[0]))
+  batches = [jax.device_get(evaluate(population, key)) for key in keys]
+  return jax.tree.map(
+    lambda *x: np.concatenate(x, axis=1)[:, :num_episodes], *batches)
+
+
+def summarize_evaluation(
+  evaluation: actors.Evaluation, descriptor: environments.Descriptor | None
+) -> dict[str, float]:
+  """Summarises the episodes of one agent, of `evaluate_agent`.
+
+  Returns:
+    `num_episodes`; `mean`, `std`, `iqm` (interquartile mean) of returns and
+    `iqm_low`, `iqm_high`, its 95 % bootstrap interval (Agarwal et al., arXiv
+    2108.13264); and by name the lengths and the mean of each axis of the
+    descriptor, where there is one.
+  """
+  returns = np.asarray(evaluation.returns[0], np.float64)
+  lengths = evaluation.lengths[0]
+  iqm, low, high = map(float, statistics.pooled_interquartile_mean([returns]))
+  summary = {
+    "num_episodes": len(returns),
+    "mean": float(np.mean(returns)),
+    "std": float(np.std(returns)),
+    "iqm": iqm, "iqm_low": low, "iqm_high": high,
+    "length_mean": float(np.mean(lengths)),
+    "length_min": int(np.min(lengths)),
+    "length_max": int(np.max(lengths))}
+  if evaluation.descriptors is not None:
+    assert descriptor is not None
+    descriptors = np.asarray(evaluation.descriptors[0], np.float64)
+    summary |= {
+      f"descriptor/{name}": float(np.mean(values))
+      for name, values in zip(descriptor.names, descriptors.T, strict=True)}
+  return summary

@@ -1,0 +1,88 @@
+"""The repertoire that a run left behind, and the elites in it."""
+
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from qdrl_haiku import learners, map_elites
+from qdrl_haiku.map_elites import storage
+from qdrl_haiku.programs.storage.directory import RunDirectory
+
+_FOLDER = "repertoire"
+
+
+def read_latest_repertoire(
+  learner: learners.Learner, logdir: str,
+  tessellation: map_elites.Tessellation | None = None,
+) -> tuple[map_elites.Repertoire, int]:
+  """Reads the repertoire that a run wrote last, as `read_repertoire` does."""
+  directory = RunDirectory(logdir)
+  directory.settings()
+  files = (directory.path / _FOLDER).glob("*.npz")
+  steps = [int(path.stem) for path in files if path.stem.isdecimal()]
+  if not steps:
+    raise ValueError(
+      f"{logdir} has nothing in {_FOLDER}/; name the directory of a run of "
+      "train_me_pbt.py.")
+  path = directory.path / _FOLDER / f"{max(steps)}.npz"
+  return read_repertoire(learner, path, tessellation), max(steps)
+
+
+def read_repertoire(
+  learner: learners.Learner, path: pathlib.Path,
+  tessellation: map_elites.Tessellation | None = None,
+) -> map_elites.Repertoire:
+  """Reads a repertoire that a run wrote, a user's with its tessellation."""
+  like = jax.eval_shape(
+    lambda key: map_elites.Elite(
+      learner.genotype(learner.init(key)),
+      jax.tree.map(jnp.float32, learner.hyperparams)),
+    jax.random.key(0))
+  try:
+    repertoire = jax.device_get(
+      map_elites.Repertoire.load(path, like, tessellation))
+  except OSError as error:
+    raise ValueError(
+      f"{path} can't be read: {error.strerror}; mend that first.") from error
+  except ValueError as error:
+    # Says so where it is no repertoire at all, or of another tessellation.
+    storage.check_stored_tessellation(path, tessellation)
+    raise ValueError(
+      f"{path} holds agents of another kind, or is damaged; use the learner, "
+      "the environment and the layer sizes of that run.") from error
+  if not repertoire.occupied.any():
+    raise ValueError(f"{path} has no elite; wait for the next one.")
+  return repertoire
+
+
+def check_repertoire_cell(repertoire: map_elites.Repertoire, cell: int) -> None:
+  """Checks that a cell holds an elite."""
+  num_cells = repertoire.tessellation.num_cells
+  exists = 0 <= cell < num_cells
+  if exists and repertoire.occupied[cell]:
+    return
+  fault = "is empty" if exists else f"is none of 0 to {num_cells - 1}"
+  near = np.asarray(repertoire.centroids)[np.clip(cell, 0, num_cells - 1)]
+  raise ValueError(
+    f"cell {cell} {fault}; the nearest that holds an elite is "
+    f"{nearest_occupied_cell(repertoire, near)}.")
+
+
+def nearest_occupied_cell(
+  repertoire: map_elites.Repertoire, descriptor: npt.ArrayLike
+) -> int:
+  """Finds the cell with an elite that is nearest to a descriptor."""
+  lower, upper = repertoire.bounds
+  point = np.asarray(descriptor, np.float64)
+  if point.shape != lower.shape or not np.isfinite(point).all():
+    raise ValueError(
+      f"the descriptor doesn't fit; give {len(lower)} finite numbers, from "
+      f"{','.join(f'{x:g}' for x in lower)} to "
+      f"{','.join(f'{x:g}' for x in upper)}.")
+  point = np.clip(point, lower, upper)
+  offsets = (np.asarray(repertoire.centroids) - point) / (upper - lower)
+  distances = np.sum(offsets**2, axis=1)
+  return int(np.argmin(np.where(repertoire.occupied, distances, np.inf)))

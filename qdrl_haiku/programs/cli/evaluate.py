@@ -1,0 +1,275 @@
+"""Evaluates an agent that a run left behind; the run stays as it is.
+
+python launchers/evaluate.py --logdir=logs/my_run --member=3 --render=gif
+"""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from qdrl_haiku import config as config_lib
+from qdrl_haiku import environments, skills, types
+from qdrl_haiku.environments import BatchedEnvironment, randomization
+from qdrl_haiku.learners import Learner, SkillAgentConfig
+from qdrl_haiku.programs import artifacts
+from qdrl_haiku.programs.artifacts import export, repertoires, sweep
+from qdrl_haiku.programs.cli import devices, launch
+from qdrl_haiku.programs.cli.evaluate_config import (
+  DEFAULT_EPISODES,
+  EvaluateConfig,
+  check_evaluate_config,
+)
+from qdrl_haiku.programs.cli.flags import Given
+from qdrl_haiku.programs.experiment import (
+  Config,
+  make_experiment_agent,
+  make_skill_objective,
+  read_config,
+)
+from qdrl_haiku.programs.runs.progress import progress_of_waiting
+from qdrl_haiku.programs.storage import strict_json
+
+
+def _main(given: Given) -> None:
+  """Evaluates the agent that the flags ask for, exports it and draws it."""
+  config = check_evaluate_config(given.fill(EvaluateConfig()))
+  run = read_config(config.logdir)
+  run = dataclasses.replace(run, environment=given.fill(run.environment))
+  devices.prepare_jax_devices(given.fill(devices.ProcessConfig()))
+  with progress_of_waiting(lambda: "compiling or evaluating"):
+    _evaluate(config, run)
+
+
+def _evaluate(config: EvaluateConfig, run: Config) -> None:
+  """Evaluates an agent of a run, exports it and draws it."""
+  from qdrl_haiku.programs.drawing import films  # With matplotlib.
+
+  num_episodes = config.num_eval_episodes
+  swept = None
+  if config.sweep:
+    swept = sweep.parse_sweep(config.sweep)
+    run = _with_randomize(run, sweep.sweep_specification(*swept), swept[0])
+  shows_all_skills = config.skill is None and config.goal is None
+  if shows_all_skills and num_episodes is not None:
+    changed = dataclasses.replace(run.training, num_eval_episodes=num_episodes)
+    run = dataclasses.replace(run, training=changed)
+  try:
+    setup = make_experiment_agent(run)
+  except ValueError as error:
+    if swept and "randomize=" in str(error):
+      raise ValueError(f"--sweep={config.text('sweep')}: {error}") from error
+    raise
+  learner, eval_env = setup.learner, setup.eval_env
+  if config.skill is not None:
+    eval_env = _one_skill(run, eval_env, config.skill)
+  elif num_episodes is None and isinstance(run.learner, SkillAgentConfig):
+    num_episodes = setup.config.num_eval_episodes
+  if config.render:
+    with config.blamed("render"):
+      scene = environments.scene(eval_env)
+      films.check_film_format(scene, config.render)
+  state, which, facts = _read_agent(config, run, learner, eval_env)
+  if config.skill is not None:
+    which += f", skill {config.text('skill')}"
+  key = jax.random.key(config.seed)
+  num_episodes = num_episodes or DEFAULT_EPISODES
+  if config.goal is not None:
+    with config.blamed("goal"):
+      eval_env, distance = _towards_goal(
+        config.goal, run, eval_env, learner, state, key, num_episodes)
+    facts["goal_distance"] = distance
+    which += f", towards {config.text('goal')}"
+  if swept is not None:
+    if note := getattr(environments.one_instance(eval_env), "note", None):
+      print(note)
+    returns = sweep.sweep_agent(
+      eval_env, learner, state, key, *swept, num_episodes)
+    _report_sweep(config, which, *swept, returns)
+    return
+  evaluation = artifacts.evaluate_agent(
+    eval_env, learner, state, key, num_episodes)
+  numbers = artifacts.summarize_evaluation(evaluation, eval_env.descriptor)
+  summary = facts | numbers
+  env_name = run.environment.env_name
+  if config.export:
+    with config.blamed("export"):
+      info: dict[str, object] = {"env_name": env_name, "agent": which}
+      if (seconds := environments.step_seconds(eval_env)) is not None:
+        info["step_seconds"] = seconds
+      _export(config, run, learner, eval_env, state, info)
+  if config.render:
+    episode = films.first_film_episode(eval_env, learner, state, key, scene)
+    title = f"{env_name}: {which}"
+    path = str(config.render_to)
+    with config.blamed("render_to"):
+      films.render_film(path, config.render, scene, episode, title)
+  print(f"{config.logdir}: {which}")
+  width = max(map(len, summary))
+  for name, value in summary.items():
+    print(f"  {name:<{width}} {value:g}")
+  for path in filter(None, (config.export, config.render_to)):
+    print(f"wrote {path}")
+  print(strict_json.to_strict_json({"agent": which, **summary}))
+
+
+def _export(
+  config: EvaluateConfig, run: Config, learner: Learner,
+  env: BatchedEnvironment, state: types.State, info: dict[str, object],
+) -> None:
+  """Writes the policy, or all of a repertoire's."""
+  path = str(config.export)
+  if path.endswith("/"):
+    found, step = _read_repertoire(run, config.logdir, learner, env)
+    export.export_repertoire(
+      path, learner, found, info={**info, "agent": f"elites of step {step}"})
+  elif path.endswith(".onnx"):
+    export.export_onnx(
+      path, learner, state, env.observation_size, opset=config.opset, info=info)
+  else:
+    export.export_policy(path, learner, state, info=info)
+
+
+def _with_randomize(run: Config, specification: str, name: str) -> Config:
+  """Returns a run in whose environment one thing is drawn differently."""
+  others = [x for x in run.environment.randomize if x.partition(":")[0] != name]
+  environment = dataclasses.replace(
+    run.environment, randomize=(*others, specification))
+  return dataclasses.replace(run, environment=environment)
+
+
+def _report_sweep(
+  config: EvaluateConfig, which: str, name: str, values: tuple[float, ...],
+  returns: np.ndarray,
+) -> None:
+  """Prints and draws the returns [K, N] of a sweep."""
+  from qdrl_haiku.programs.drawing.comparison import (
+    Series,
+    Style,
+    comparison_curve,
+  )
+  from qdrl_haiku.programs.drawing.figure import RETURN, plot_figure
+  from qdrl_haiku.programs.drawing.with_matplotlib import draw_with_matplotlib
+
+  path = str(config.render_to)
+  is_factor = randomization.is_factor(name)
+  title = f"{name}, as a factor" if is_factor else name
+  means = returns.mean(axis=1).tolist()
+  # Half of the episodes are between these.
+  low, high = np.quantile(returns, [0.25, 0.75], axis=1)
+  curve = Series("", (), values, means, low, high)
+  traces = comparison_curve(curve, Style.of(0))
+  picture = draw_with_matplotlib(plot_figure(traces, title, RETURN))
+  with config.blamed("render_to"):
+    picture.savefig(path)
+  print(f"{config.logdir}: {which}")
+  for value, mean in zip(values, means, strict=True):
+    print(f"  {name}={value:<10g} {mean:g}")
+  print(f"wrote {path}")
+  record = {"agent": which, "sweep": name, "values": values, "mean": means}
+  print(strict_json.to_strict_json(record))
+
+
+def _one_skill(
+  run: Config, env: BatchedEnvironment, given: tuple[str, ...]
+) -> BatchedEnvironment:
+  """Returns an environment all of whose episodes have one skill."""
+  text = ",".join(given)
+  if not isinstance(run.learner, SkillAgentConfig):
+    learner = config_lib.kind_in_config_tree(run, "learner")
+    raise ValueError(
+      f"--skill={text}, but the run's learner, {learner}, has no skills; leave "
+      "it out.")
+  assert isinstance(env, environments.SkillEnvironment)
+  prior = run.learner.skills.prior()
+  try:
+    numbers = [float(x) for x in given]
+    is_index = prior.num_skills is not None and len(numbers) == 1
+    skill = int(given[0]) if is_index else numbers
+  except ValueError:
+    raise ValueError(
+      f"--skill={text} is neither an index nor numbers; give it like 3 or "
+      "0.6,0.8.") from None
+  return environments.SkillEnvironment(
+    env.env, skills.constant_skill(prior, skill), "episode")
+
+
+def _towards_goal(
+  goal: tuple[float, ...], run: Config, eval_env: BatchedEnvironment,
+  learner: Learner, state: types.State, key: types.Key, num_episodes: int,
+) -> tuple[BatchedEnvironment, float]:
+  """Returns the environment in which skills lead to a goal, and how near."""
+  if not isinstance(run.learner, SkillAgentConfig):
+    name = config_lib.kind_in_config_tree(run, "learner")
+    raise ValueError(f"the run's learner, {name}, has no skills; leave it out.")
+  assert isinstance(eval_env, environments.SkillEnvironment)
+  env = eval_env.env
+  objective = make_skill_objective(run.learner, env)
+  place = jnp.array(goal, jnp.float32)
+  goals = jnp.broadcast_to(place, (num_episodes, len(goal)))
+  distance = artifacts.reach_goals(env, learner, objective, state, key, goals)
+  chosen = artifacts.goal_environment(env, objective, state, place)
+  return chosen, float(jnp.mean(distance))
+
+
+def _read_agent(
+  config: EvaluateConfig, run: Config, learner: Learner,
+  env: BatchedEnvironment,
+) -> tuple[types.State, str, dict[str, float]]:
+  """Reads the chosen agent: its state, which it is, what else is known."""
+  if config.choices == ["best"]:
+    state, record = artifacts.read_best(learner, config.logdir)
+    return state, f"best agent, of step {record['step']}", {}
+  if config.member is None:
+    found = _read_repertoire(run, config.logdir, learner, env)
+    return _read_elite(config, learner, *found)
+  member, repertoire = config.member, run.repertoire
+  if repertoire is not None and not repertoire.has_members:
+    raise ValueError(
+      f"--member={member}, but no agents trained in a run with --emitter="
+      f"{repertoire.emitter}; leave it out for the best elite, or give --cell.")
+  states, record = artifacts.read_agents(learner, config.logdir)
+  size = len(record["returns"])
+  if member >= size:
+    raise ValueError(
+      f"--member={member}, but there are {size} agents; give one from 0 to "
+      f"{size - 1}.")
+  which = f"member {member} after generation {record['generation']}"
+  return jax.tree.map(lambda x: x[member], states), which, {}
+
+
+def _read_repertoire(
+  run: Config, logdir: str, learner: Learner, env: BatchedEnvironment
+) -> tuple[types.Tree, int]:
+  """Reads the repertoire that a run wrote last, and its step."""
+  cells = None
+  if run.repertoire is not None:
+    cells = run.repertoire.users_tessellation(env.descriptor)
+  return repertoires.read_latest_repertoire(learner, logdir, cells)
+
+
+def _read_elite(
+  config: EvaluateConfig, learner: Learner, repertoire: types.Tree, step: int
+) -> tuple[types.State, str, dict[str, float]]:
+  """Reads the agent of --cell or --descriptor, as `_read_agent` does."""
+  cell = config.cell
+  with config.blamed(*config.choices):
+    if cell is not None:
+      repertoires.check_repertoire_cell(repertoire, cell)
+    else:
+      near = config.descriptor or ()
+      cell = repertoires.nearest_occupied_cell(repertoire, near)
+  genotype = jax.tree.map(lambda x: x[cell], repertoire.genotypes.genotype)
+  where = ",".join(f"{x:.3g}" for x in repertoire.descriptors[cell])
+  return (
+    learner.from_genotype(genotype),
+    f"cell {cell} of the repertoire of step {step}, found at {where}",
+    {"cell": cell, "cell_return": float(repertoire.fitness[cell])})
+
+
+def evaluate_from_flags() -> None:
+  """Starts this launcher with the arguments of the command line."""
+  own = config_lib.config_tree_flags(EvaluateConfig())
+  own |= config_lib.config_tree_flags(devices.ProcessConfig())
+  launch.launch_main(_main, own, __doc__)

@@ -1,0 +1,11 @@
+"""Pictures: curves, skills, repertoires, episodes, costs."""
+
+import importlib
+from typing import Any
+
+
+def __getattr__(name: str) -> Any:
+  """Imports `heatmaps` when it is first used, since matplotlib takes long."""
+  if name == "heatmaps":
+    return importlib.import_module("qdrl_haiku.programs.drawing.heatmaps")
+  raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

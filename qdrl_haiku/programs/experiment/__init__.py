@@ -1,0 +1,23 @@
+"""A whole run: its configuration, its composition, and its training."""
+
+from qdrl_haiku.programs.experiment.agents import (
+  make_experiment_agent,
+  make_skill_objective,
+)
+from qdrl_haiku.programs.experiment.cache_key import open_cache_by_key
+from qdrl_haiku.programs.experiment.config import Config
+from qdrl_haiku.programs.experiment.plan import Plan, plan_experiment
+from qdrl_haiku.programs.experiment.programs import (
+  PROGRAMS,
+  TRAIN,
+  TRAIN_ME_PBT,
+  TRAIN_PBT,
+  Program,
+  experiment_program,
+  read_config,
+)
+from qdrl_haiku.programs.experiment.train import (
+  Result,
+  train,
+  with_train_logdir,
+)

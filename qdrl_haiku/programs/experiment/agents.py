@@ -1,0 +1,145 @@
+"""The agents that a configuration describes, in their environment."""
+
+import dataclasses
+from typing import Any
+
+from qdrl_haiku import config as config_lib
+from qdrl_haiku import environments, learners, training
+from qdrl_haiku.config import Settings
+from qdrl_haiku.programs.experiment import cache_key
+from qdrl_haiku.programs.experiment.config import Config
+
+_EVAL_EPISODES = 8
+
+def make_experiment_agent(config: Config) -> training.Setup:
+  """Makes the agents that a configuration describes, in their environment.
+
+  The setup has no controller and no repertoire.
+
+  Raises:
+    ValueError: if a setting doesn't fit the environment or the learner.
+  """
+  env = cache_key.make_env_by_cache_key(config.environment)
+  # An environment on the host has one set of instances.
+  eval_env = (
+    config.environment.make() if getattr(env, "on_host", False) else env)
+  choice = _with_privileged(
+    _learner_config(config), getattr(env, "privileged", None))
+  if isinstance(choice, learners.SkillAgentConfig):
+    setup = _with_skills(config, choice, env, eval_env)
+  else:
+    learner = learners.make_learner(
+      choice, env.observation_size, env.action_size, env.episode_length)
+    settings = _with_episodes(config.training, _EVAL_EPISODES)
+    setup = training.Setup(env, eval_env, learner, None, settings)
+    if settings.coverage_cells is not None:
+      evaluate = training.coverage_evaluation(eval_env, settings.coverage_cells)
+      setup = setup._replace(evaluate=evaluate)
+  learner = training.with_hyperparameters(setup.learner, config.hyperparams)
+  return setup._replace(learner=learner)
+
+
+def make_skill_objective(
+  choice: learners.SkillAgentConfig, env: environments.BatchedEnvironment
+) -> learners.SkillObjective:
+  """Makes what rewards skills in an environment, which is given without them.
+
+  Raises:
+    ValueError: if a setting doesn't fit the environment or the skills.
+  """
+  # A user's own has none of these settings.
+  shape = learners.AgentConfig()
+  if isinstance(choice.base, learners.AgentConfig):
+    shape = choice.base
+  descriptor_size = env.descriptor.size if env.descriptor else None
+  return learners.make_objective(
+    choice, env.observation_size, descriptor_size, shape)
+
+
+def _with_episodes(
+  settings: training.TrainingConfig, default: int, **changes: Any
+) -> training.TrainingConfig:
+  """Fills in the default number of evaluation episodes, and other changes."""
+  number = settings.num_eval_episodes or default
+  return dataclasses.replace(settings, num_eval_episodes=number, **changes)
+
+
+def _learner_config(config: Config) -> Settings:
+  """Returns the learner's settings, with a repertoire's defaults of some."""
+  repertoire, learner = config.repertoire, config.learner
+  if repertoire is None or not isinstance(learner, learners.AgentConfig):
+    return learner
+  changes: dict[str, Any] = {}
+  # A variation has one parent's statistics, but weights of two.
+  if learner.normalize_observations is None:
+    changes["normalize_observations"] = False
+  # New policies whose last layers are near 0 all act alike, and the first
+  # repertoire would be a few cells.
+  is_ours = learner.policy_network is None
+  if is_ours and learner.network.policy_final_init is None:
+    changes["network"] = dataclasses.replace(
+      learner.network, policy_final_init="fan_in")
+  # No emitter trains an agent by its own critics.
+  if isinstance(learner, learners.TD3Config) and not repertoire.trains_alone:
+    changes["own_critics"] = False
+  return dataclasses.replace(learner, **changes)
+
+
+def _with_privileged(
+  learner: Settings, privileged: tuple[int, int] | None
+) -> Settings:
+  """Returns settings with the part of observations that critics alone see."""
+  if isinstance(learner, learners.SkillAgentConfig):
+    base = _with_privileged(learner.base, privileged)
+    return dataclasses.replace(learner, base=base)
+  if privileged is None or not isinstance(learner, learners.AgentConfig):
+    return learner
+  network = dataclasses.replace(learner.network, privileged=privileged)
+  return dataclasses.replace(learner, network=network)
+
+
+def _with_skills(
+  config: Config, choice: learners.SkillAgentConfig,
+  env: environments.BatchedEnvironment,
+  eval_env: environments.BatchedEnvironment,
+) -> training.Setup:
+  """Returns agents with skills, as `make_experiment_agent` does."""
+  if config.repertoire is not None:
+    name = config_lib.kind_in_config_tree(config, "learner")
+    raise ValueError(
+      f"learner={name} has skills, which an elite of a repertoire has not; "
+      "take sac or td3.")
+  prior, base = choice.skills.prior(), choice.base
+  normalizes = learners.AgentConfig().normalizes
+  if isinstance(base, learners.AgentConfig):
+    # Observations are normalised once, and the skills are left alone.
+    normalizes = base.normalizes
+    base = dataclasses.replace(base, normalize_observations=False)
+  given = config.training.num_eval_episodes
+  if given is not None and given < (prior.num_skills or 1):
+    raise ValueError(
+      f"--num_eval_episodes={given} can't show all of --num_skills="
+      f"{prior.num_skills}; give {prior.num_skills} or more.")
+  has_cells = env.descriptor is not None or environments.robot_position(env)
+  if choice.fitness == "coverage" and not has_cells:
+    raise ValueError(
+      "fitness=coverage counts cells that are visited, but the environment has "
+      "neither a state descriptor nor a robot that moves; take "
+      "diversity_return.")
+  objective = make_skill_objective(choice, env)
+  train_env = environments.SkillEnvironment(
+    env, prior, choice.skills.sampling, "skill_return" in objective.extras)
+  eval_env = environments.SkillEnvironment(eval_env, prior, "fixed")
+  size = train_env.observation_size
+  learner = learners.skill_learner(
+    learners.make_learner(base, size, env.action_size, env.episode_length),
+    env.observation_size, objective, normalizes)
+  scores = {"episode_return": "episode_return", "coverage": "eval/coverage"}
+  return training.Setup(
+    env=train_env, eval_env=eval_env, learner=learner, controller=None,
+    config=_with_episodes(
+      config.training, choice.skills.num_eval_episodes,
+      replay_extras=objective.extras,
+      fitness=scores.get(choice.fitness, f"{objective.name}/{choice.fitness}")),
+    evaluate=training.skill_evaluation(
+      eval_env, objective, config.training.coverage_cells))

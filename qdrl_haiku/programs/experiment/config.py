@@ -1,0 +1,115 @@
+"""The configuration of a whole run."""
+
+import dataclasses
+from collections.abc import Mapping
+
+from qdrl_haiku import config as config_lib
+from qdrl_haiku import controllers, learners
+from qdrl_haiku.config import Missing, Settings, setting
+from qdrl_haiku.environments import EnvironmentConfig
+from qdrl_haiku.programs.runs.config import RunConfig
+from qdrl_haiku.training import RepertoireConfig, Setup, TrainingConfig
+
+
+def _hyperparameter_help(declared: learners.Hyperparameter) -> str:
+  """Returns the help of a hyperparameter's flag."""
+  default = "" if declared.default is None else f" ({declared.default:g})"
+  return f"Hyperparameter{default}: {declared.help}."
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config(Settings):
+  """Configures a whole run: what is trained, how, and for how long.
+
+  Without a controller the agents are runs of their own, side by side; with a
+  repertoire the run is MAP-Elites, or, if members train, ME-PBT.
+  """
+
+  environment: EnvironmentConfig = EnvironmentConfig()
+  run: RunConfig = RunConfig()
+  training: TrainingConfig = TrainingConfig()
+  learner: Settings = setting(
+    "sac",
+    "Algorithm of each agent: sac, td3, crossq, xqc, ppo; with skills diayn, "
+    "dads, metra, smerl; or "
+    "package.module:function, which is called with observation_size and "
+    "action_size and returns a Learner.",
+    kinds=learners.KINDS, title="Learner")
+  hyperparams: Mapping[str, float] = setting(
+    {},
+    "name=value, of a hyperparameter of a learner of your own. Repeatable, the "
+    "last of a name counts.",
+    keys={
+      name: _hyperparameter_help(declared)
+      for name, declared in learners.HYPERPARAMETERS.items()},
+    flag="hyperparam", title="Hyperparameters")
+  controller: Settings | None = setting(
+    "pbt",
+    "How the population is tuned: pbt, pb2, mf_pbt, random_search, "
+    "successive_halving, or package.module:function, a function of the search "
+    "space that returns a controllers.Controller.",
+    kinds=controllers.KINDS, needs="members", title="Controller")
+  search_space: tuple[str, ...] = setting(
+    (),
+    "name:kind:low:high, of kind uniform, log_uniform or one_minus_log_uniform;"
+    " name:choice:value:value...; or name:fixed:value. Repeatable, the last of "
+    "a name counts; if given at all, hyperparameters that aren't named are "
+    "fixed.",
+    repeatable=True, needs="controller", title="Controller")
+  repertoire: RepertoireConfig | None = None
+
+  def missing(self) -> Mapping[str, Missing]:
+    """Returns the parts that the configuration lacks, by name."""
+    found = dict(self.environment.missing())
+    if self.repertoire is None:
+      found["repertoire"] = Missing("there is no repertoire", ())
+    else:
+      found |= self.repertoire.missing()
+      found["skills"] = Missing("an elite of a repertoire has no skills", ())
+      why = (
+        "elites are scored by one evaluation, and the controller decides "
+        "after each generation")
+      found["decisions"] = Missing(why, ())
+    if self.run.num_generations is not None:
+      why = "--num_generations says how long the run is"
+      found["timesteps"] = Missing(why, ("num_generations",))
+    if self.controller is None:
+      alone = Missing("without a controller no agent is replaced", ())
+      return found | dict.fromkeys(
+        ("controller", "decisions", "replacement", "searched"), alone)
+    rule = getattr(self.controller, "exploit", None)
+    if isinstance(self.controller, controllers.RandomSearchConfig):
+      why = "with --controller=random_search no agent is replaced"
+      found["replacement"] = Missing(why, ("controller",))
+    elif rule == "none":
+      why = "with --exploit=none no agent is replaced"
+      found["replacement"] = Missing(why, ("exploit",))
+    if "replacement" in found:
+      found.setdefault("decisions", found["replacement"])
+    said = [text.split(":")[1:2] for text in self.search_space]
+    if said and all(kind == ["fixed"] for kind in said):
+      why = "all hyperparameters are fixed"
+      found["searched"] = Missing(why, ("search_space",))
+    return found
+
+  def build(self) -> Setup:
+    """Composes what the configuration describes.
+
+    Returns:
+      The setup, for `training.init` and `training.step`.
+
+    Raises:
+      ValueError: if a setting is wrong or has no effect beside the others.
+    """
+    # Which knows this class.
+    from qdrl_haiku.programs.experiment.plan import plan_experiment
+
+    return plan_experiment(self).setup
+
+  @property
+  def algorithm(self) -> str:
+    """Name of the algorithm, for the name of a run's directory."""
+    learner = config_lib.kind_in_config_tree(self, "learner").replace(":", "-")
+    if self.repertoire is not None:
+      return f"{self.repertoire.algorithm}_{learner}"
+    return learner if self.controller is None else f"pbt_{learner}"

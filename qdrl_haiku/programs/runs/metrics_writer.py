@@ -1,0 +1,132 @@
+"""Rows of metrics as JSON lines, CSV, TensorBoard events, and to wandb."""
+
+import csv
+import functools
+import hashlib
+import math
+import os
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from qdrl_haiku.distributed import hosts
+from qdrl_haiku.programs.runs.records import Row
+from qdrl_haiku.programs.storage import strict_json
+from qdrl_haiku.programs.storage.directory import RunDirectory
+
+
+class MetricsWriter:
+  """Writes a row per generation as JSON lines, CSV, and where else is asked.
+
+  Of several processes the first alone writes.
+  """
+
+  def __init__(self, directory: RunDirectory, log_to: Sequence[str]) -> None:
+    """Goes on after the rows in `metrics.jsonl`.
+
+    Rewrites the other files from these rows: a kill may have kept rows from
+    them, and a resumed run repeats the generations after its checkpoint.
+    """
+    self._directory = directory
+    self._csv = directory.path / "metrics.csv"
+    self._events: _Events | None = None
+    self._wandb: Any = None
+    if not hosts.is_first_host():
+      return
+    rows = directory.rows("metrics.jsonl")
+    self._csv.unlink(missing_ok=True)
+    for row in rows:
+      self._append_csv(row)
+    if "tensorboard" in log_to:
+      self._events = _Events(directory, rows)
+    if "wandb" in log_to:
+      self._wandb = _begin_wandb(directory)
+
+  def write(self, row: Row) -> None:
+    """Writes one row; each row of a run has the same names."""
+    if not hosts.is_first_host():
+      return
+    self._directory.append("metrics.jsonl", [row])
+    self._append_csv(row)
+    if self._events is not None:
+      self._events.write(row, time.time())
+      self._events.file.flush()
+    if self._wandb is not None:
+      self._wandb.log(_finite(row), step=int(row["step"]))
+
+  def close(self) -> None:
+    """Closes the files."""
+    if self._events is not None:
+      self._events.file.close()
+    if self._wandb is not None:
+      self._wandb.finish()
+
+  def _append_csv(self, row: Row) -> None:
+    is_new = not self._csv.exists()
+    with self._csv.open("a", newline="") as file:
+      writer = csv.DictWriter(file, list(row), lineterminator="\n")
+      if is_new:
+        writer.writeheader()
+      writer.writerow(strict_json.strict_json_value(row))
+
+
+def _finite(row: Row) -> Row:
+  """Returns the numbers of a row that are finite."""
+  return {
+    name: x for name, x in row.items() if x is not None and math.isfinite(x)}
+
+
+def _begin_wandb(directory: RunDirectory) -> Any:
+  """Begins a run of wandb's, or goes on with the one of this directory."""
+  import wandb
+
+  path = directory.path.absolute()
+  begin = functools.partial(
+    wandb.init, project="qdrl_haiku", name=path.name,
+    # By which a resumed run is found again.
+    id=hashlib.sha256(str(path).encode()).hexdigest()[:16], resume="allow",
+    dir=str(path),
+    config=directory.settings())
+  if "WANDB_MODE" in os.environ or wandb.api.api_key is not None:
+    return begin()
+  # It would ask for an account.
+  return begin(mode="offline")
+
+
+class _Events:
+  """Writes TensorBoard events, which are on the disk once they're flushed.
+
+  It doesn't use tensorboardX's `SummaryWriter`, whose `flush` returns before a
+  thread has written its queue, so that a kill would lose rows.
+  """
+
+  def __init__(self, directory: RunDirectory, rows: list[Row]) -> None:
+    # Here, since importing it takes long.
+    from tensorboardX.event_file_writer import EventsWriter
+    from tensorboardX.proto import event_pb2
+
+    before = list(directory.path.glob("events.out.tfevents.*"))
+    path = directory.path.absolute() / "events"
+    self.file = EventsWriter(str(path), f".{time.time_ns()}")
+    now = time.time()
+    if before:
+      # A running TensorBoard then discards what it read from the old files.
+      restart = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+      self.file.write_event(
+        event_pb2.Event(wall_time=now, step=0, session_log=restart))
+    seconds = [row.get("walltime") or 0.0 for row in rows]
+    for row, since_start in zip(rows, seconds, strict=True):
+      self.write(row, now - seconds[-1] + since_start)
+    self.file.flush()
+    for path in before:
+      path.unlink()
+
+  def write(self, row: Row, wall_time: float) -> None:
+    """Writes the numbers of a row that are finite, as one event."""
+    from tensorboardX import summary
+    from tensorboardX.proto import event_pb2
+
+    event = event_pb2.Event(wall_time=wall_time, step=int(row["step"]))
+    for name, value in _finite(row).items():
+      event.summary.value.extend(summary.scalar(name, value).value)
+    self.file.write_event(event)

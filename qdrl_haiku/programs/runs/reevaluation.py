@@ -1,0 +1,152 @@
+"""Evaluates a repertoire's elites again, to correct for lucky evaluations.
+
+Flageat and Cully (2023), "Uncertain Quality-Diversity: Evaluation methodology
+and new methods for Quality-Diversity in uncertain domains", arXiv:2302.00463.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
+
+from qdrl_haiku import map_elites, types
+from qdrl_haiku.cpu import compiler_options
+from qdrl_haiku.distributed import sharding
+from qdrl_haiku.programs.runs import records
+from qdrl_haiku.training import elites as elites_lib
+from qdrl_haiku.training import members as members_lib
+from qdrl_haiku.training.setup import Setup
+
+# Metrics of a repertoire that may be lower in the corrected one.
+_LOST = ("qd_score", "coverage", "max_fitness")
+_COLUMNS = (
+  *(f"qd/{kind}_{name}" for kind in ("corrected", "lost") for name in _LOST),
+  "qd/fitness_spread", "qd/descriptor_spread", "qd/reevaluation_env_steps")
+
+
+class Reevaluation(NamedTuple):
+  """Holds the episodes of N elites that were evaluated again, on the host."""
+
+  cells: np.ndarray  # int32 [N], in which the elites are.
+  fitness: np.ndarray  # float32 [N, M], of each of M episodes.
+  descriptors: np.ndarray  # float32 [N, M, D], likewise.
+  env_steps: int  # That these episodes took together.
+  # A repertoire to which the elites were added by their means. Its genotypes
+  # are the cells, int32, in which the elites were before.
+  corrected: map_elites.Repertoire
+
+
+ReevaluateFn = Callable[[map_elites.Repertoire, types.Key], Reevaluation]
+"""Evaluates all elites of a repertoire again; the elite of cell i draws from
+`fold_in(key, i)`. Each of several processes has to call it."""
+
+
+def reevaluation_batch_size(setup: Setup, num_reevaluations: int) -> int:
+  """Returns how many elites are evaluated at once."""
+  qd = setup.map_elites
+  assert qd is not None
+  num_devices = 1 if setup.mesh is None else setup.mesh.size
+  num_agents = setup.batch_sizes[-1]
+  at_once = min(
+    num_agents,
+    num_agents * setup.config.num_eval_episodes // num_reevaluations,
+    -(-qd.tessellation.num_cells // num_devices) * num_devices)
+  return max(1, at_once // num_devices) * num_devices
+
+
+def make_reevaluate(setup: Setup, num_reevaluations: int) -> ReevaluateFn:
+  """Makes the function that evaluates a repertoire's elites again.
+
+  Each elite is evaluated again, and added to an empty repertoire by its mean
+  fitness and its mean descriptor (the "corrected" repertoire of Flageat and
+  Cully, "Fast and stable MAP-Elites in noisy domains", 2020). What is compiled
+  fits any number of elites, and is compiled in the first call.
+  """
+  qd, mesh = setup.map_elites, setup.mesh
+  assert qd is not None and mesh is not None
+  num_cells = qd.tessellation.num_cells
+  size = reevaluation_batch_size(setup, num_reevaluations)
+  drawn_with = setup._replace(config=dataclasses.replace(
+    setup.config, num_eval_episodes=num_reevaluations))
+  platform = mesh.devices.flat[0].platform
+  options = compiler_options.platform_compiler_options(platform)
+  replicated = NamedSharding(mesh, PartitionSpec())
+  # As the evaluation has them.
+  divided = NamedSharding(mesh, PartitionSpec(sharding.AXIS))
+  compiled = functools.partial(
+    jax.jit, out_shardings=replicated, compiler_options=options.once)
+
+  @functools.partial(compiled, out_shardings=divided)
+  def draw(cells: types.Array, key: types.Key) -> types.Tree:
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, cells)
+    return members_lib.draw_member_evaluation(drawn_with, keys)
+
+  @functools.partial(compiled, compiler_options=options.often)
+  def evaluate(
+    elites: map_elites.Elite, cells: types.Array, env_states: types.Tree
+  ) -> tuple[types.Array, types.Array | None, types.Array]:
+    chosen = jax.tree.map(lambda x: x[cells], elites)
+    evaluation = elites_lib.evaluate_elites(setup, chosen, env_states)
+    return evaluation.returns, evaluation.descriptors, evaluation.lengths
+
+  @compiled
+  def correct(
+    cells: types.Array, fitness: types.Array, descriptors: types.Array
+  ) -> map_elites.Repertoire:
+    empty = map_elites.Repertoire.init(jnp.int32(0), qd.tessellation)
+    return empty.add(cells, jnp.mean(fitness, 1), jnp.mean(descriptors, 1))
+
+  def reevaluate(
+    repertoire: map_elites.Repertoire, key: types.Key
+  ) -> Reevaluation:
+    occupied = np.flatnonzero(jax.device_get(repertoire.fitness) > -np.inf)
+    occupied = occupied.astype(np.int32)
+    # What is not finite is not added.
+    fitness = np.full((num_cells, num_reevaluations), np.nan, np.float32)
+    axes = qd.tessellation.num_dimensions
+    descriptors = np.full((*fitness.shape, axes), np.nan, np.float32)
+    env_steps = 0
+    for first in range(0, occupied.size, size):
+      # The last one fills up the last batch.
+      cells = occupied.take(np.arange(first, first + size), mode="clip")
+      fitness[cells], descriptors[cells], lengths = jax.device_get(
+        evaluate(repertoire.genotypes, cells, draw(cells, key)))
+      env_steps += int(lengths[: occupied.size - first].sum())
+    corrected = correct(
+      np.arange(num_cells, dtype=np.int32), fitness, descriptors)
+    return Reevaluation(
+      cells=occupied, fitness=fitness[occupied],
+      descriptors=descriptors[occupied], env_steps=env_steps,
+      corrected=jax.device_get(corrected))
+
+  return reevaluate
+
+
+def reevaluation_row(
+  repertoire: map_elites.Repertoire, again: Reevaluation | None, offset: float
+) -> records.Row:
+  """Returns the columns of a reevaluation, NaN if there was none."""
+  if again is None:
+    return dict.fromkeys(_COLUMNS, np.nan)
+  seen, corrected = (
+    records.record_numbers(jax.device_get(map_elites.metrics(x, offset)))
+    for x in (repertoire, again.corrected))
+  values = [corrected[f"qd/{name}"] for name in _LOST]
+  values += [seen[f"qd/{x}"] - corrected[f"qd/{x}"] for x in _LOST]
+  for x in (again.fitness, again.descriptors):
+    spread = reevaluation_spreads(x)
+    spread = spread[np.isfinite(spread)]
+    values.append(float(np.mean(spread)) if spread.size else np.nan)
+  return dict(zip(_COLUMNS, [*values, again.env_steps], strict=True))
+
+
+def reevaluation_spreads(values: np.ndarray) -> np.ndarray:
+  """Returns how far each elite's episodes differ."""
+  if values.shape[1] < 2:
+    return np.full((len(values), *values.shape[2:]), np.nan)
+  return np.std(values, axis=1, ddof=1, dtype=np.float64)

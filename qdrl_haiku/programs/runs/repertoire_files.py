@@ -1,0 +1,133 @@
+"""Writes a run's repertoire, and what its elites are without their luck."""
+
+import json
+import zipfile
+
+import jax
+import numpy as np
+
+from qdrl_haiku import map_elites, prng, types
+from qdrl_haiku.distributed import hosts, sharding
+from qdrl_haiku.programs.runs import records, reevaluation
+from qdrl_haiku.programs.runs.config import RunConfig
+from qdrl_haiku.programs.runs.records import Record, Row
+from qdrl_haiku.programs.runs.reevaluation import Reevaluation
+from qdrl_haiku.programs.storage.directory import RunDirectory
+from qdrl_haiku.training.setup import Setup
+from qdrl_haiku.training.state import State
+
+_CENTROIDS = "centroids.npz"
+_CORRECTED = "corrected.json"
+
+
+class RepertoireFiles:
+  """Writes what a run's directory has of its repertoire, at intervals."""
+
+  def __init__(
+    self, setup: Setup, config: RunConfig, directory: RunDirectory,
+    settings: Record,
+  ) -> None:
+    """Writes the centroids, which take long to find, for a resumed run."""
+    assert setup.map_elites is not None
+    self._setup = setup
+    self._qd = setup.map_elites
+    self._config = config
+    self._directory = directory
+    self._settings = settings
+    self._reevaluate: reevaluation.ReevaluateFn | None = None
+    number = config.num_reevaluations
+    if number:
+      self._reevaluate = reevaluation.make_reevaluate(setup, number)
+    if isinstance(self._qd.tessellation, map_elites.CVT):
+      centroids = np.asarray(self._qd.tessellation.centroids)
+      directory.write_arrays(_CENTROIDS, {"centroids": centroids})
+
+  def record(
+    self, state: State, run_key: types.Key, generation: int, step: int,
+    is_last: bool,
+  ) -> Row:
+    """Writes what is due after a generation; returns columns of its row."""
+
+    def is_due(interval: int | None) -> bool:
+      return is_last or bool(interval and generation % interval == 0)
+
+    found = None
+    if is_due(self._config.reevaluation_interval):
+      found = self._reevaluate_all(state, run_key)
+    if found is not None or is_due(self._config.repertoire_interval):
+      self._write(state, step, found)
+    return reevaluation.reevaluation_row(
+      state.repertoire, found, self._qd.qd_offset)
+
+  def finish(self, state: State, run_key: types.Key, step: int) -> None:
+    """Evaluates elites of a finished run again, if asked another number."""
+    if self._config.num_reevaluations != _known(self._directory):
+      found = self._reevaluate_all(state, run_key)
+      if found is not None:
+        self._write(state, step, found)
+
+  def metrics(self, repertoire: map_elites.Repertoire) -> Row:
+    """Returns the metrics of a repertoire."""
+    found = map_elites.metrics(repertoire, self._qd.qd_offset)
+    return records.record_numbers(jax.device_get(found))
+
+  def _reevaluate_all(
+    self, state: State, run_key: types.Key
+  ) -> Reevaluation | None:
+    """Evaluates all elites again, if the run is to."""
+    if self._reevaluate is None:
+      return None
+    key = jax.random.fold_in(run_key, int(state.generation))
+    key = jax.random.fold_in(key, prng.OfGeneration.REEVALUATE)
+    return self._reevaluate(state.repertoire, key)
+
+  def _write(self, state: State, step: int, found: Reevaluation | None) -> None:
+    """Writes `repertoire/<step>.npz`, its picture, and what was found."""
+    descriptor = self._setup.eval_env.descriptor
+    assert descriptor is not None
+    repertoire = sharding.fetch_sharded(state.repertoire)
+    more: Record = {"descriptor_names": descriptor.names}
+    if len(self._qd.emitter_names) > 1:
+      found_by = sharding.fetch_sharded(state.emitter.found_by)
+      more |= {
+        "emitters": self._qd.emitter_names,
+        "found_by": found_by[repertoire.occupied].tolist()}
+    if not hosts.is_first_host():
+      return
+    for folder in ("repertoire", "plots"):
+      (self._directory.path / folder).mkdir(exist_ok=True)
+    path = self._directory.path / "repertoire" / f"{step}.npz"
+    repertoire.save(path, {**self._settings, **more})
+    from qdrl_haiku.programs.drawing.heatmaps import heatmap
+
+    corrected = None if found is None else found.corrected
+    heatmap(repertoire, descriptor.names, corrected).savefig(
+      self._directory.path / "plots" / f"repertoire_{step}.png", dpi=120)
+    if found is None:
+      return
+    # All episodes of all elites; and the corrected repertoire's metrics, by the
+    # names that `metrics.jsonl` has.
+    (self._directory.path / "reevaluation").mkdir(exist_ok=True)
+    names = ("cells", "fitness", "descriptors")
+    self._directory.write_arrays(
+      f"reevaluation/{step}.npz", {x: getattr(found, x) for x in names})
+    number = {"num_reevaluations": found.fitness.shape[1]}
+    self._directory.write_json(
+      _CORRECTED, self.metrics(found.corrected) | number)
+
+
+def read_repertoire_centroids(directory: RunDirectory) -> np.ndarray | None:
+  """Reads the centroids of a run."""
+  try:
+    return np.load(directory.path / _CENTROIDS)["centroids"]
+  except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+    return None
+
+
+def _known(directory: RunDirectory) -> int:
+  """Returns how often each elite was evaluated again for `corrected.json`."""
+  try:
+    text = (directory.path / _CORRECTED).read_text()
+    return int(json.loads(text)["num_reevaluations"])
+  except (OSError, ValueError, KeyError):
+    return 0

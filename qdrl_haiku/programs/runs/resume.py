@@ -1,0 +1,144 @@
+"""Begins a run by a new population, or by its last checkpoint."""
+
+from collections.abc import Sequence
+from typing import cast
+
+import jax
+import numpy as np
+from absl import logging
+
+from qdrl_haiku import environments, types
+from qdrl_haiku.controllers import lineage
+from qdrl_haiku.distributed import moving, sharding
+from qdrl_haiku.programs.artifacts.agents import read_agents
+from qdrl_haiku.programs.runs import records
+from qdrl_haiku.programs.runs.compilation import Programs
+from qdrl_haiku.programs.runs.config import RunConfig
+from qdrl_haiku.programs.storage.checkpoints import (
+  Checkpoints,
+  DamagedCheckpoint,
+)
+from qdrl_haiku.programs.storage.directory import ROW_FILES, RunDirectory
+from qdrl_haiku.training.setup import Setup
+from qdrl_haiku.training.state import Members, State
+
+
+def begin_or_resume(
+  setup: Setup, config: RunConfig, directory: RunDirectory,
+  checkpoints: Checkpoints, best: Checkpoints, programs: Programs,
+  run_key: types.Key,
+) -> tuple[State, records.Record]:
+  """Returns the state to go on with, and the record of what has been done.
+
+  Rows and best agents of generations that will be done again are dropped. A
+  damaged checkpoint is set aside with a warning, and the one before it is
+  taken.
+  """
+
+  def forget_after(step: int, generation: int) -> None:
+    for name in ROW_FILES:
+      directory.forget_after(name, generation)
+    best.keep([found for found in best.steps() if found <= step])
+
+  for step in checkpoints.steps() if config.resume else []:
+    try:
+      state, record = _restored(
+        setup, config, checkpoints, step, programs, run_key)
+    except DamagedCheckpoint as error:
+      logging.warning(
+        "%s; it is set aside as %s", error, checkpoints.set_aside(step))
+      continue
+    forget_after(step, record["generation"])
+    return state, record
+  if config.resume and checkpoints.has_set_aside():
+    raise ValueError(
+      f"no checkpoint in {directory.path} can be read; begin a new run in "
+      "another logdir.")
+  state = programs.init(run_key)
+  forget_after(-1, -1)
+  if config.warm_start is not None:
+    state = _warm_start(setup, state, config.warm_start)
+  if setup.controller is not None:
+    directory.append(
+      "pbt_lineage.jsonl", lineage.initial_lineage_rows(state.hyperparams))
+  return state, records.initial_record()
+
+
+def forget_unneeded_for_resume(
+  checkpoints: Checkpoints, best: Checkpoints, max_checkpoints: int
+) -> None:
+  """Deletes older checkpoints, and best agents that aren't needed to resume."""
+  checkpoints.keep(checkpoints.steps()[:max_checkpoints])
+  best.keep(needed_to_resume(best.steps(), checkpoints.steps()))
+
+
+def needed_to_resume(
+  best: Sequence[int], checkpoints: Sequence[int]
+) -> set[int]:
+  """Returns the steps of the best agents, now and as of each checkpoint."""
+  until = [[x for x in best if x <= step] for step in checkpoints]
+  return {max(steps) for steps in (best, *until) if steps}
+
+
+def trees_to_resume(config: RunConfig, state: State) -> dict[str, types.Tree]:
+  """Returns the parts of a state that a checkpoint keeps.
+
+  Each can be read without the others.
+  """
+  trees = state.members._asdict() if state.members else {}
+  if not config.checkpoint_replay:
+    trees.pop("replay", None)
+  return trees | {"population": state._replace(members=())}
+
+
+def _restored(
+  setup: Setup, config: RunConfig, checkpoints: Checkpoints, step: int,
+  programs: Programs, run_key: types.Key,
+) -> tuple[State, records.Record]:
+  """Returns the state and the record of a checkpoint."""
+  record = checkpoints.record(step)
+  written, this = record.get("version"), records.initial_record()["version"]
+  if written != this:
+    raise ValueError(
+      f"checkpoint {step} in {config.logdir} was written by qdrl_haiku "
+      f"{written}, and this is {this}, which may compute "
+      "something else; install that version, or begin a new run with "
+      f"warm_start={config.logdir}.")
+  like = programs.state
+  wanted = trees_to_resume(config, like)
+  of_members = wanted.keys() - {"population"}
+  trees = checkpoints.restore(step, wanted, of_members)
+  state = trees.pop("population")
+  if not trees:
+    return state, record
+  # On other devices there may be another number of slots.
+  slots = jax.tree.leaves(like.members)[0].shape[0]
+  if checkpoints.num_rows(step, "learner") != slots:
+    trees = moving.move_into_spare_slots(
+      setup.mesh, trees, setup.config.population_size)
+  if "replay" not in trees:
+    trees["replay"] = programs.init(run_key).members.replay
+  if setup.on_host:
+    env = cast(environments.EnvironmentOnHost, setup.env)
+    env.restore(trees["environment"])
+  return state._replace(members=Members(**trees)), record
+
+
+def _warm_start(setup: Setup, state: State, logdir: str) -> State:
+  """Gives a new population the agents of another run's latest checkpoint.
+
+  Networks, optimisers and statistics are taken over; replay buffers,
+  environments and hyperparameters are the new population's own. Members take
+  the other run's agents in order of their last returns, best first, and again
+  from the best where there are more members than agents.
+  """
+  agents, record = read_agents(setup.learner, logdir)
+  returns = [-np.inf if x is None else x for x in record["returns"]]
+  order = np.argsort(returns)[::-1]
+  size = setup.config.population_size
+  chosen = np.resize(order, size)
+  agents = jax.tree.map(
+    lambda x, old: sharding.put_sharded(
+      x[chosen[np.minimum(np.arange(old.shape[0]), size - 1)]], old.sharding),
+    agents, state.members.learner)
+  return state._replace(members=state.members._replace(learner=agents))

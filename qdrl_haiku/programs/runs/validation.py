@@ -1,0 +1,154 @@
+"""Checks a run before anything is compiled or written."""
+
+import os
+
+import jax
+
+from qdrl_haiku import checks, controllers
+from qdrl_haiku import config as config_lib
+from qdrl_haiku.config import Missing
+from qdrl_haiku.cpu.cores import usable_cores
+from qdrl_haiku.distributed import sharding
+from qdrl_haiku.programs.artifacts.agents import read_agents
+from qdrl_haiku.programs.runs.config import RunConfig
+from qdrl_haiku.programs.storage.directory import ROW_FILES, RunDirectory
+from qdrl_haiku.training import generation
+from qdrl_haiku.training.config import (
+  TrainingConfig,
+  nearest_interval_multiples,
+)
+from qdrl_haiku.training.setup import Setup
+
+
+def check_valid_run(setup: Setup, config: RunConfig) -> None:
+  """Refuses a setup and settings that don't fit each other, see `run`."""
+  missing: dict[str, Missing] = {}
+  if setup.map_elites is None:
+    missing["repertoire"] = Missing("there is no repertoire", ())
+  elif not setup.trains_members:
+    missing["members"] = Missing("without members no agents train", ())
+  interval, size = setup.steps_per_generation, setup.config.population_size
+  with checks.Refusals() as refusals:
+    with refusals.noted():
+      generation.check_generation(setup)
+    with refusals.noted():
+      config_lib.check_config_tree(config, missing)
+    if setup.on_host:
+      with refusals.noted():
+        _check_on_host(setup)
+    if config.num_timesteps % interval:
+      refusals.refuse(
+        f"num_timesteps={config.num_timesteps} must be a multiple of the "
+        f"{interval} steps of a generation; the nearest: "
+        f"{nearest_interval_multiples(config.num_timesteps, interval)}.")
+    if setup.controller is not None:
+      with refusals.noted():
+        controllers.check_controller(setup.controller, size)
+    with refusals.noted():
+      valid_seeds(setup, config)
+    _check_beginning(setup, config)
+
+
+def _check_beginning(setup: Setup, config: RunConfig) -> None:
+  """Refuses what a run can't begin with, or can't be resumed from."""
+  interval = setup.steps_per_generation
+  if config.resume:
+    directory = RunDirectory(valid_logdir(config))
+    for name in ROW_FILES:  # Raises if one is damaged.
+      directory.rows(name)
+    rows = directory.rows("metrics.jsonl")
+    if rows and rows[-1]["generation"] * interval > config.num_timesteps:
+      raise ValueError(
+        f"num_timesteps={config.num_timesteps} is less than the "
+        f"{rows[-1]['generation'] * interval} that the run in {config.logdir} "
+        "has done; give more, or leave it out.")
+  elif config.warm_start is not None:
+    try:
+      read_agents(setup.learner, config.warm_start)
+    except ValueError as error:
+      raise ValueError(f"warm_start={config.warm_start}: {error}") from error
+
+
+def check_valid_mesh(setup: Setup) -> None:
+  """Refuses what the devices can't share."""
+  mesh, plan = setup.mesh, setup.map_elites
+  assert mesh is not None
+  if jax.process_count() > 1 and mesh.size != jax.device_count():
+    raise ValueError(
+      f"mesh has {mesh.size} of the {jax.device_count()} devices of "
+      f"{jax.process_count()} processes, and each process has to take part "
+      "with all of its own; leave the mesh out.")
+  if plan is not None and plan.shard_repertoire:
+    num_cells = plan.tessellation.num_cells
+    if num_cells % mesh.size:
+      raise ValueError(
+        f"shard_repertoire: {mesh.size} devices can't share {num_cells} cells "
+        "evenly; the nearest numbers: "
+        f"{nearest_interval_multiples(num_cells, mesh.size)}.")
+
+
+def describe_valid_mesh(setup: Setup, is_chosen: bool) -> str:
+  """Returns a line about how many devices are used."""
+  mesh, size, available = setup.mesh, setup.batch_sizes[0], jax.device_count()
+  assert mesh is not None
+  line = f"{'devices used':<34}{f'{mesh.size} of {available}':>10}"
+  line += _limit_of_devices()
+  if setup.on_host:
+    return f"{line}, since the environment is on the host"
+  if num_idle := sharding.num_sharded_slots(mesh, size) - size:
+    line += f", with {size} agents in {size + num_idle} slots"
+  if is_chosen and mesh.size < available:
+    # Cells that devices share decide first how many of them there can be.
+    unit, count = "agents", size
+    if setup.num_shared_cells % available:
+      unit, count = "cells", setup.num_shared_cells
+    line += (
+      f"; {nearest_interval_multiples(count, available)} {unit} would use all")
+  return line
+
+
+def _limit_of_devices() -> str:
+  """Returns why a CPU has no device of each core, as a part of a line."""
+  given = os.environ.get("JAX_NUM_CPU_DEVICES")
+  limit = f"JAX_NUM_CPU_DEVICES={given}" if given else usable_cores().limit
+  return f" ({limit})" if limit and jax.default_backend() == "cpu" else ""
+
+
+def _check_on_host(setup: Setup) -> None:
+  """Refuses what an environment on the host can't do."""
+  if jax.process_count() > 1:
+    raise ValueError(
+      f"there are {jax.process_count()} processes, but an environment on the "
+      "host feeds one device; start one.")
+  if setup.mesh is not None and setup.mesh.size > 1:
+    raise ValueError(
+      f"mesh has {setup.mesh.size} devices, but an environment on the host "
+      "feeds one; leave the mesh out.")
+  if setup.config.pool_size != TrainingConfig.pool_size:
+    raise ValueError(
+      f"pool_size={setup.config.pool_size} has no effect: states of an "
+      "environment on the host can't be kept; leave it out.")
+  train_env, eval_env = (
+    getattr(env, "env", env) for env in (setup.env, setup.eval_env))
+  if train_env is eval_env:
+    raise ValueError(
+      "eval_env is env, but an environment on the host has one set of "
+      "instances; create another to evaluate in.")
+
+
+def valid_logdir(config: RunConfig) -> str:
+  """Returns the run's directory, which has to be given."""
+  if not config.logdir:
+    raise ValueError("logdir is missing: where is the run to be?")
+  return config.logdir
+
+
+def valid_seeds(setup: Setup, config: RunConfig) -> range:
+  """Returns the run's seed, or one per member that is a run of its own."""
+  is_several = setup.controller is None and setup.map_elites is None
+  number = setup.config.population_size if is_several else 1
+  numbers = range(config.seed, config.seed + number)
+  if numbers[-1] >= 2**32:
+    raise ValueError(
+      f"seed must be at least 0 and below 2**32, got {numbers[-1]}.")
+  return numbers

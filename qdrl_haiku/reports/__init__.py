@@ -1,6 +1,0 @@
-"""Reports: what runs left behind, as one page to be looked at."""
-
-from qdrl_haiku.reports.elite_table import Elites
-from qdrl_haiku.reports.elite_table import read_elite_table as read_elites
-from qdrl_haiku.reports.runs import Run, read_runs
-from qdrl_haiku.reports.sections import render_sections

@@ -1,0 +1,111 @@
+"""Tests of policies as ONNX files, run where there is no JAX."""
+
+import json
+import subprocess
+import sys
+
+import haiku as hk
+import jax
+import numpy as np
+import pytest
+
+from qdrl_haiku import learners, networks
+from qdrl_haiku.programs.artifacts import export
+
+jax2onnx = pytest.importorskip("jax2onnx")
+onnx = pytest.importorskip("onnx")
+_O, _A = 3, 2
+# What a robot's computer runs.
+_READER = """
+import json, sys
+import numpy as np
+import onnxruntime
+session = onnxruntime.InferenceSession(sys.argv[1])
+observation = np.load(sys.argv[2])
+(action,) = session.run(None, {"observation": observation})
+assert not {"jax", "qdrl_haiku"} & set(sys.modules)
+np.save(sys.argv[3], action)
+print(session.get_modelmeta().custom_metadata_map["info"])
+"""
+
+
+def _learner(name):
+  if name == "normalized":
+    config = learners.SACConfig(normalize_observations=True)
+    return learners.sac(_O, _A, config)
+  if name == "own":
+    own = networks.OwnNetworks(lambda x: hk.Linear(2 * _A)(jax.nn.selu(x)))
+    return learners.sac(_O, _A, networks=own)
+  return getattr(learners, name)(_O, _A)
+
+
+@pytest.mark.parametrize(
+  "name", ["sac", "td3", "crossq", "xqc", "ppo", "normalized", "own"])
+def test_onnx_acts_as_the_agent_without_jax(tmp_path, name):
+  learner = _learner(name)
+  state = learner.init(jax.random.key(0))
+  observation = np.random.default_rng(1).normal(size=(1000, _O))
+  observation = observation.astype(np.float32)
+  state = learner.observe(state, 3 * observation + 1)
+  path = tmp_path / "policy.onnx"
+  export.export_onnx(path, learner, state, _O, info={"env_name": "x"})
+  np.save(tmp_path / "observation.npy", observation)
+  done = subprocess.run(
+    [sys.executable, "-c", _READER, str(path), *(
+      str(tmp_path / f"{x}.npy") for x in ("observation", "action"))],
+    check=True, capture_output=True, text=True)
+  np.testing.assert_allclose(
+    np.load(tmp_path / "action.npy"), learner.act_greedy(state, observation),
+    atol=1e-5)
+  assert json.loads(done.stdout) == {"env_name": "x"}
+  # What runtimes of 2023 read.
+  assert _versions(path) == (18, 8)
+
+
+def _versions(path):
+  """A file's operator set, and the version of its format."""
+  model = onnx.load(path)
+  onnx.checker.check_model(model)
+  (own,) = model.opset_import
+  return own.version, model.ir_version
+
+
+def test_a_policy_that_differs_where_the_agent_was_is_refused(
+  tmp_path, monkeypatch
+):
+  """Though all that is near 0 is clipped, and so acts alike."""
+  learner = _learner("normalized")
+  observation = np.random.default_rng(0).normal(900, 1, (1000, _O))
+  state, other = (
+    learner.observe(learner.init(jax.random.key(0)), np.float32(x))
+    for x in (observation, observation + 0.1))
+  convert = jax2onnx.to_onnx
+  monkeypatch.setattr(jax2onnx, "to_onnx", lambda act, *args, **kwargs: convert(
+    lambda x: learner.act_greedy(other, x), *args, **kwargs))
+  with pytest.raises(ValueError, match="learner.act_greedy differ by"):
+    export.export_onnx(tmp_path / "policy.onnx", learner, state, _O)
+
+
+@pytest.mark.parametrize(("opset", "expected"), [
+  (13, (13, 7)), (21, (21, 10)), (12, "with opset 12 .*Split"),
+  (99, "with opset 99")])
+def test_the_operator_set_can_be_chosen(tmp_path, opset, expected):
+  learner, path = _learner("sac"), tmp_path / "policy.onnx"
+  state = learner.init(jax.random.key(0))
+  if isinstance(expected, tuple):
+    export.export_onnx(path, learner, state, _O, opset=opset)
+    assert _versions(path) == expected
+    return
+  with pytest.raises(ValueError, match=expected) as error:
+    export.export_onnx(path, learner, state, _O, opset=opset)
+  assert "\n" not in str(error.value) and not path.exists()
+
+
+def test_what_cannot_be_converted_is_told(tmp_path):
+  learner = learners.sac(_O, _A)._replace(
+    act_greedy=lambda state, observation: jax.pure_callback(
+      lambda x: x, jax.ShapeDtypeStruct((4, _A), np.float32), observation))
+  state = learner.init(jax.random.key(0))
+  with pytest.raises(ValueError, match="can't be converted"):
+    export.export_onnx(tmp_path / "policy.onnx", learner, state, _O)
+  assert not list(tmp_path.iterdir())

@@ -1,0 +1,228 @@
+"""Tests of runs that go on, to the bit as if they had never stopped."""
+
+import errno
+import os
+import shutil
+import signal
+import time
+
+import jax
+import orbax.checkpoint as ocp
+import pytest
+
+from qdrl_haiku.programs import artifacts, runs
+from qdrl_haiku.programs.runs import records
+from qdrl_haiku.programs.runs import resume as resume_lib
+from qdrl_haiku.programs.storage import checkpoints as checkpoints_lib
+from qdrl_haiku.programs.storage.directory import RunDirectory
+from tests.programs.runs import common as runs_common
+from tests.programs.runs.common import (
+  SETTINGS,
+  SETUP,
+  Killed,
+  assert_same_run,
+  killed_after,
+  rows,
+  run,
+)
+from tests.training import common
+
+
+def test_a_run_killed_again_and_again_ends_alike(trained, tmp_path):
+  logdir, config = tmp_path / "lr=[1e-3]" / "a\\b", {"checkpoint_interval": 2}
+  for generation in range(1, 5):
+    killed_after(generation, logdir, 4, resume=generation > 1, **config)
+    assert len(rows(logdir)) == generation
+    with (logdir / "metrics.jsonl").open("a") as file:
+      file.write('{"generation": 7, "eval')  # Cut short.
+  run(logdir, 4, resume=True, **config)
+  assert_same_run(logdir, trained)
+  # What came before a kill counts.
+  seconds = [x["walltime"] for x in RunDirectory(logdir).rows("metrics.jsonl")]
+  assert seconds == sorted(seconds)
+
+
+def test_a_kill_before_a_checkpoint_is_survived(trained, tmp_path, monkeypatch):
+  logdir = tmp_path / "killed"
+  save = checkpoints_lib.Checkpoints.save
+
+  def save_and_die(self, step, trees, record):
+    save(self, step, trees, record)
+    if "learner" in trees and len(trees) == 1 and step == 64:
+      raise Killed
+
+  with monkeypatch.context() as patch, pytest.raises(Killed):
+    patch.setattr(checkpoints_lib.Checkpoints, "save", save_and_die)
+    run(logdir, 4)
+  assert max(runs_common.steps(logdir / "best")) == 64
+  run(logdir, 4, resume=True)
+  assert_same_run(logdir, trained)
+
+
+def _damage(logdir, step):
+  folder = logdir / "checkpoints" / str(step) / "learner" / "d"
+  file = max(folder.iterdir(), key=lambda path: path.stat().st_size)
+  content = bytearray(file.read_bytes())
+  content[len(content) // 2] ^= 1
+  file.write_bytes(content)
+
+
+class _Deadly:
+  """A program that ends the run where it's called."""
+
+  def __call__(self, *args):
+    raise Killed
+
+  def compile(self):
+    """There is nothing to compile."""
+
+
+def test_whichever_checkpoint_is_taken_has_its_best_agent(tmp_path):
+  logdir = tmp_path / "run"
+  run(logdir, 4, max_checkpoints=3)
+  checkpoints = runs_common.checkpoints(logdir)
+
+  def programs(*args):
+    # Once the checkpoint is read, and before the next generation.
+    return runs_common.compiled_once(*args)._replace(draws=(None, _Deadly()))
+
+  for step in (64, 48, 32):
+    expected = checkpoints.record(step)["best"]
+    with pytest.raises(Killed):
+      run(logdir, 5, resume=True, programs=programs)
+    assert rows(logdir)[-1]["step"] == step
+    assert artifacts.read_best(SETUP.learner, str(logdir))[1] == expected
+    _damage(logdir, step)
+
+
+def test_best_agents_are_kept_as_long_as_a_checkpoint_needs_them(trained):
+  # The latest of all, and of what was the best in each checkpoint.
+  found = resume_lib.needed_to_resume([16, 48, 64, 112], [48, 96])
+  assert found == {48, 64, 112}
+  assert resume_lib.needed_to_resume([32, 48], [16]) == {48}
+  assert resume_lib.needed_to_resume([], [16]) == set()
+  found = runs_common.steps(trained / "checkpoints")
+  assert found == [48, 64]
+  checkpoints = runs_common.checkpoints(trained)
+  assert set(runs_common.steps(trained / "best")) == {
+    checkpoints.record(step)["best"]["step"] for step in found}
+
+
+def test_a_signal_ends_a_run_with_a_checkpoint(trained, tmp_path, capfd):
+  logdir = tmp_path / "run"
+  # By default there are the first one, those that are affordable, and the last.
+  config = {"checkpoint_interval": None}
+
+  def send(row):
+    """It comes when a generation is done, and is noted in the next one."""
+    if row["generation"] == 2:
+      os.kill(os.getpid(), signal.SIGTERM)
+      deadline, said = time.monotonic() + 30, ""
+      while "stops after this" not in said and time.monotonic() < deadline:
+        said += capfd.readouterr().err
+        time.sleep(0.01)
+
+  with pytest.raises(runs.Interrupted, match="ion 3$"):
+    run(logdir, 4, callback=send, **config)
+  assert runs_common.steps(logdir / "checkpoints")[-1] == 48
+  run(logdir, 4, resume=True, **config)
+  assert_same_run(logdir, trained)
+
+
+def test_a_damaged_checkpoint_is_set_aside(trained, tmp_path):
+  logdir = tmp_path / "run"
+  shutil.copytree(trained, logdir)
+  _damage(logdir, 64)
+  run(logdir, 4, resume=True)
+  assert_same_run(logdir, trained)
+  assert (logdir / "checkpoints" / "damaged-64").is_dir()
+  for step in runs_common.steps(logdir / "checkpoints"):
+    _damage(logdir, step)
+  for _ in range(2):  # Nor is it begun anew the next time.
+    with pytest.raises(ValueError, match="no checkpoint in .* can be read"):
+      run(logdir, 4, resume=True)
+    assert len(rows(logdir)) == 4
+
+
+def _listing(logdir):
+  return sorted(
+    (str(path.relative_to(logdir)), path.stat().st_mtime_ns)
+    for folder in ("checkpoints", "best")
+    for path in (logdir / folder).rglob("*"))
+
+
+def test_an_unreadable_checkpoint_ends_the_run(trained, tmp_path, monkeypatch):
+  logdir = tmp_path / "run"
+  shutil.copytree(trained, logdir)
+  before = _listing(logdir), rows(logdir)
+
+  def fail(*args, **kwargs):
+    raise OSError(errno.ESTALE, "Stale file handle")
+
+  with monkeypatch.context() as patch:
+    patch.setattr(ocp.CheckpointManager, "restore", fail)
+    with pytest.raises(OSError, match="checkpoint 64 can't be read") as raised:
+      run(logdir, 5, resume=True)
+  assert raised.value.errno == errno.ESTALE
+  assert (_listing(logdir), rows(logdir)) == before
+
+
+def test_a_checkpoint_of_another_version_is_refused(tmp_path, monkeypatch):
+  with monkeypatch.context() as patch:
+    patch.setattr(records, "__version__", "0.0.1")
+    run(tmp_path / "run", 1)
+  version = records.initial_record()["version"]
+  with pytest.raises(ValueError, match=f"qdrl_haiku 0.0.1, .* is {version}"):
+    run(tmp_path / "run", 2, resume=True)
+
+
+def test_a_run_without_a_kept_replay_has_an_empty_one(trained, tmp_path):
+  logdir = tmp_path / "run"
+  run(logdir, 1, checkpoint_replay=False)
+  assert not (logdir / "checkpoints" / "16" / "replay").exists()
+  run(logdir, 2, checkpoint_replay=False, resume=True)
+  # It begins to learn anew, so it has fewer updates behind it.
+  first, second = (rows(x)[1] for x in (logdir, trained))
+  assert first["pbt/mean_return"] != second["pbt/mean_return"]
+
+
+def test_a_warm_start_takes_the_others_agents_best_first(trained, tmp_path):
+  trees, record = runs_common.checkpoint(trained)
+  order = sorted(range(4), key=lambda i: -record["returns"][i])
+  setup = common.setup(SETUP.controller, population_size=6)
+  cold = common.init(setup, jax.random.key(9))
+  warm = resume_lib._warm_start(setup, cold, str(trained))
+  for i, source in enumerate(order + order[:2]):
+    common.assert_bits_equal(
+      common.member(warm.members.learner, i),
+      common.member(trees["learner"], source))
+  for name in ("replay", "environment"):
+    common.assert_bits_equal(
+      getattr(warm.members, name), getattr(cold.members, name))
+  common.assert_bits_equal(warm.hyperparams, cold.hyperparams)
+
+
+def test_a_warm_started_run_can_be_resumed(trained, tmp_path):
+  source = str(trained)
+  warm = {"settings": SETTINGS | {"warm_start": source}, "warm_start": source}
+  run(tmp_path / "run", 1, **warm)
+  first, last = rows(tmp_path / "run")[0], rows(trained)[-1]
+  # It begins where the other one was, or a generation on.
+  assert first["pbt/best_return"] > last["pbt/mean_return"]
+  run(tmp_path / "run", 2, resume=True, **warm)
+  run(tmp_path / "whole", 2, **warm)
+  assert_same_run(tmp_path / "run", tmp_path / "whole")
+
+
+def test_a_warm_start_from_other_agents_or_none_is_refused(trained, tmp_path):
+  other = SETUP._replace(learner=common.quadratic_learner(size=3))
+  RunDirectory(tmp_path / "new").begin({})
+  for setup, source, message in (
+    (other, trained, "agents of another kind"),
+    (SETUP, tmp_path / "new", "has nothing in checkpoints/"),
+  ):
+    before = sorted(source.iterdir())
+    with pytest.raises(ValueError, match=message):
+      run(tmp_path / "run", 1, setup=setup, warm_start=str(source))
+    assert not (tmp_path / "run").exists()
+    assert sorted(source.iterdir()) == before
