@@ -43,8 +43,7 @@ class Transition(NamedTuple):
       [..., D], or `skill` [..., K]; collected transitions, and so rollouts,
       have `truncation` [...], 1 where the episode ended without terminating.
       The batches of an update are drawn uniformly from replay, in no order, and
-      have only the extras that the learner `stores` and those that
-      `TrainingConfig.replay_extras` names: by default none, not even
+      have only the extras that the learner `stores`: by default none, not even
       `truncation`.
   """
 
@@ -61,9 +60,11 @@ class Acted(NamedTuple):
 
   Attributes:
     action: [..., A], in [-1, 1].
+    memory: leaves [..., ...], with which the agent acts next; () for most.
     extras: further arrays by name, leaves [..., ...], that become extras of the
       transition; those that the learner `stores` reach its updates.
   """
 
   action: Array
+  memory: Tree = ()
   extras: dict[str, Array] = {}

@@ -182,7 +182,7 @@ def test_learner_by_hand_imitates_what_is_rewarded():
   update = jax.jit(learner.update)
   for _ in range(100):
     before, (state, _) = state, update(state, hyperparams, steps, None)
-  assert jnp.mean(abs(learner.act_greedy(state, seen) - 0.5)) < 0.15
+  assert jnp.mean(abs(learner.act_greedy(state, seen, ()).action - 0.5)) < 0.15
   for old, online, new in zip(
     *map(jax.tree.leaves, (before.target, state.params, state.target)),
     strict=True

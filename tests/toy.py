@@ -69,14 +69,14 @@ def linear_learner():
   `noise`, the one hyperparameter. It learns nothing.
   """
 
-  def act_greedy(state, observation):
+  def act_greedy(state, observation, memory):
     action = state["offset"] + state["gain"] * observation[..., :1]
-    return jnp.clip(action, -1.0, 1.0)
+    return types.Acted(jnp.clip(action, -1.0, 1.0), memory)
 
-  def act(state, hyperparams, observation, key):
-    action = act_greedy(state, observation)
+  def act(state, hyperparams, observation, memory, key):
+    action = act_greedy(state, observation, memory).action
     noise = hyperparams["noise"] * jax.random.normal(key, action.shape)
-    return types.Acted(jnp.clip(action + noise, -1.0, 1.0))
+    return types.Acted(jnp.clip(action + noise, -1.0, 1.0), memory)
 
   return learners.Learner(
     init=lambda key: {"offset": jax.random.uniform(key), "gain": jnp.ones(())},

@@ -5,7 +5,7 @@ function argument, number and array shapes. Later changes to such an object have
 no effect, so make a new one; a lambda in a loop is compiled each time.
 """
 
-from qdrl_haiku.actors.collection import collect, step
+from qdrl_haiku.actors.collection import collect, remember, step
 from qdrl_haiku.actors.coverage import count_cells, coverage_cells
 from qdrl_haiku.actors.evaluation import (
   Evaluation,

@@ -4,9 +4,17 @@ from collections.abc import Callable
 from typing import Protocol
 
 import jax
+import jax.numpy as jnp
 
 from qdrl_haiku import checks, eager, environments, types
-from qdrl_haiku.types import Acted, Array, Hyperparams, Key, Transition
+from qdrl_haiku.types import (
+  Acted,
+  Array,
+  Hyperparams,
+  Key,
+  Transition,
+  Tree,
+)
 
 
 class ActingLearner(Protocol):
@@ -14,11 +22,15 @@ class ActingLearner(Protocol):
 
   @property
   def act(self) -> Callable[..., Acted]:
-    """(state, hyperparams, observations, key) -> actions, which explore."""
+    """(state, hyperparams, observations, memory, key) -> explores."""
 
   @property
-  def act_greedy(self) -> Callable[[types.State, Array], Array]:
-    """(state, observations) -> actions, the best known."""
+  def act_greedy(self) -> Callable[[types.State, Array, Tree], Acted]:
+    """(state, observations, memory) -> acts as well as it can."""
+
+  @property
+  def memory(self) -> Callable[[], Tree]:
+    """() -> what an agent remembers where an episode begins."""
 
   @property
   def hyperparams(self) -> Hyperparams:
@@ -45,14 +57,16 @@ def step(
       `Environment.step`; None to draw them.
 
   Returns:
-    The environments' next state, and the transitions [E, ...].
+    The environments' next state, with what the agent remembers in each of them
+    (`memory`), and the transitions [E, ...].
   """
   checks.check_hyperparams(hyperparams, learner.hyperparams)
+  seen = remember(learner, env_state)
   if deterministic:
-    acted = Acted(learner.act_greedy(state, env_state.obs))
+    acted = learner.act_greedy(state, seen.obs, seen.memory)
   else:
-    acted = learner.act(state, hyperparams, env_state.obs, key)
-  return take_actions(env, env_state, acted, pool)
+    acted = learner.act(state, hyperparams, seen.obs, seen.memory, key)
+  return take_actions(env, learner, seen, acted, pool)
 
 
 @eager.compiled_if_eager("env", "learner", "num_steps")
@@ -82,24 +96,53 @@ def collect(
   def body(
     env_states: environments.State, keys: Key
   ) -> tuple[environments.State, Transition]:
-    acted = jax.vmap(learner.act)(states, hyperparams, env_states.obs, keys)
-    return take_actions(env, env_states, acted, pool)
+    acted = jax.vmap(learner.act)(
+      states, hyperparams, env_states.obs, env_states.memory, keys)
+    return take_actions(env, learner, env_states, acted, pool)
 
   step_keys = jax.vmap(jax.random.split, (0, None), 1)(keys, num_steps)
-  env_states, transitions = jax.lax.scan(body, env_states, step_keys)
+  env_states, transitions = jax.lax.scan(
+    body, remember(learner, env_states), step_keys)
   return env_states, jax.tree.map(lambda x: x.swapaxes(0, 1), transitions)
 
 
+def remember(
+  learner: ActingLearner, env_state: environments.State
+) -> environments.State:
+  """Begins the memories of an agent that has some where there are none yet.
+
+  Args:
+    learner: whose `memory` an episode begins with.
+    env_state: the environments' state, with any leading axes.
+
+  Returns:
+    The state, with memories beside it.
+  """
+  if jax.tree.leaves(env_state.memory):
+    return env_state
+  shape = env_state.done.shape
+  return env_state.replace(memory=jax.tree.map(
+    lambda x: jnp.broadcast_to(x, (*shape, *jnp.shape(x))), learner.memory()))
+
+
 def take_actions(
-  env: environments.BatchedEnvironment, env_state: environments.State,
-  acted: Acted, pool: environments.State | None = None,
+  env: environments.BatchedEnvironment, learner: ActingLearner,
+  env_state: environments.State, acted: Acted,
+  pool: environments.State | None = None,
 ) -> tuple[environments.State, Transition]:
   """Takes actions in environments with any leading axes."""
-  next_state = env.step(env_state, acted.action, pool)
+  next_state = env.step(env_state.replace(memory=()), acted.action, pool)
+  # A memory begins anew where an episode does.
+  memory = jax.tree.map(
+    lambda first, x: jnp.where(
+      jnp.expand_dims(next_state.done > 0.5, range(
+        next_state.done.ndim, x.ndim)), first, x),
+    learner.memory(), acted.memory)
   happened = collect_transition(env_state, acted.action, next_state)
   # Only here: evaluation, which keeps whole episodes, knows their ends.
   happened.extras["truncation"] = next_state.info["truncation"]
-  return next_state, happened._replace(extras=acted.extras | happened.extras)
+  return next_state.replace(memory=memory), happened._replace(
+    extras=acted.extras | happened.extras)
 
 
 def collect_transition(

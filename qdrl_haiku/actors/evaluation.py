@@ -7,7 +7,11 @@ import jax
 import jax.numpy as jnp
 
 from qdrl_haiku import eager, environments, prng, types
-from qdrl_haiku.actors.collection import ActingLearner, collect_transition
+from qdrl_haiku.actors.collection import (
+  ActingLearner,
+  collect_transition,
+  remember,
+)
 from qdrl_haiku.types import Array, Key, Transition, Tree
 
 RecordFn = Callable[[environments.State], Tree]
@@ -78,6 +82,7 @@ def evaluate_from_states(
 ) -> Evaluation:
   """Evaluates as `evaluate` does, from given states [P, N] of `env.reset`."""
   num_steps, shape = env.episode_length, env_states.done.shape
+  env_states = remember(learner, env_states)
 
   def advance(before: environments.State) -> tuple[environments.State, Tree]:
     after, actions = step_evaluation(env, learner, states, before)
@@ -137,6 +142,8 @@ def step_evaluation(
   states: types.State, env_states: environments.State,
 ) -> tuple[environments.State, Array]:
   """Steps all environments of a population greedily."""
-  actions = jax.vmap(learner.act_greedy)(states, env_states.obs)
+  acted = jax.vmap(learner.act_greedy)(
+    states, env_states.obs, env_states.memory)
   # Without auto-reset: what comes after an episode's end is not looked at.
-  return env.advance(env_states, actions), actions
+  after = env.advance(env_states.replace(memory=()), acted.action)
+  return after.replace(memory=acted.memory), acted.action

@@ -44,8 +44,8 @@ def rollout(
     num_steps: T, >= 0; `env.episode_length` for whole episodes.
     extract: (states [P]) -> what to keep of them, leaves [P, ...].
   """
-  env_states = env.reset(
-    evaluation.evaluation_episode_keys(states, key, 1)[:, 0])
+  keys = evaluation.evaluation_episode_keys(states, key, 1)[:, 0]
+  env_states = collection.remember(learner, env.reset(keys))
 
   def step(carry: Tree, _: None) -> Tree:
     env_states, alive = carry

@@ -96,6 +96,8 @@ class State:
     done: [...], 1 where that step ended an episode, else 0.
     metrics: arrays by name, from the environment.
     info: arrays by name; `Environment.step` lists those that it returns.
+    memory: leaves [..., ...], what the agent remembers that acts next, kept by
+      actors; () until then, and for agents without a memory.
   """
 
   pipeline_state: Tree
@@ -104,6 +106,7 @@ class State:
   done: Array
   metrics: dict[str, Tree] = dataclasses.field(default_factory=dict)
   info: dict[str, Tree] = dataclasses.field(default_factory=dict)
+  memory: Tree = ()
 
   def replace(self, **changes: Tree) -> Self:
     """Returns a copy with some fields changed, as brax's states do."""

@@ -17,8 +17,9 @@ from qdrl_haiku import networks, types
 from qdrl_haiku.learners.hyperparameters import Hyperparameter
 
 ActFn = Callable[
-  [types.State, types.Hyperparams, types.Array, types.Key], types.Acted]
-ActGreedyFn = Callable[[types.State, types.Array], types.Array]
+  [types.State, types.Hyperparams, types.Array, types.Tree, types.Key],
+  types.Acted]
+ActGreedyFn = Callable[[types.State, types.Array, types.Tree], types.Acted]
 LossAndMore = tuple[types.Array, tuple[types.Tree, types.Params]]
 """(loss [], (auxiliary outputs, the parameters, with the running state that
 training moved if the network has one))."""
@@ -61,14 +62,14 @@ class Learner(NamedTuple):
       axis N also where that is 1; metrics are scalars by name. `hyperparams`
       are scalars, in a tree like the learner's. In training each batch holds
       transitions drawn uniformly from the agent's replay buffer: in no order,
-      from many episodes and older policies. Their `extras` are those that
-      `stores` and `TrainingConfig.replay_extras` name, so that `truncation` is
-      among them only if it is named. See `types.Transition`, and for on-policy
-      learners `learns_from`.
-    act: (state, hyperparams, observations [..., O], key) -> `types.Acted`,
-      actions which explore, and extras: those that it `stores`, perhaps others.
-    act_greedy: (state, observations [..., O]) -> actions [..., A] in [-1, 1],
-      the best known.
+      from many episodes and older policies. Their `extras` are those that it
+      `stores`. See `types.Transition`, and for on-policy learners
+      `learns_from`.
+    act: (state, hyperparams, observations [..., O], memory, leaves [..., ...],
+      key) -> `types.Acted`: actions which explore, the memory with which the
+      agent acts next, and extras: those that it `stores`, perhaps others.
+    act_greedy: (state, observations [..., O], memory) -> `types.Acted`, the
+      best actions known; extras are ignored.
     observe: (state, observations [..., O]) -> state: updates running
       statistics, once per collected observation; evaluation never calls it.
     hyperparams: the defaults, a tree of Python floats; `update` and `act` take
@@ -92,7 +93,10 @@ class Learner(NamedTuple):
       agent has just collected in T steps of E environments, in their order,
       with `truncation` [T, E] among their `extras`. `observe` is called after
       `update`, so that `update` sees the statistics by which the policy acted.
-    stores: names of those extras of `act` that `update` learns from.
+    stores: names of the transitions' extras that `update` learns from: of those
+      that `act` returns, or the environment has (see `types.Transition`).
+    memory: () -> what an agent remembers where an episode begins, any tree of
+      arrays; () for most.
   """
 
   init: Callable[[types.Key], types.State]
@@ -111,6 +115,7 @@ class Learner(NamedTuple):
   supports_n_step: bool = True
   learns_from: str = "replay"
   stores: tuple[str, ...] = ()
+  memory: Callable[[], types.Tree] = tuple
 
 
 class Descent(NamedTuple):

@@ -11,6 +11,12 @@ from qdrl_haiku import checks, trees, types
 from qdrl_haiku.learners.base import Learner
 
 _NUM_ENVS = 3
+_ACTING = (
+  "act is (state, hyperparams, observation, memory, key) -> "
+  "types.Acted(action, memory, extras), and act_greedy is (state, observation, "
+  "memory) -> types.Acted(action, memory); agents without a memory return the "
+  "one they are given, () (until 0.4 there was none, and act_greedy returned "
+  "the action alone).")
 
 
 def check(
@@ -42,6 +48,7 @@ def check(
     raise ValueError(
       f"learns_from={learner.learns_from!r} is unknown; give 'replay' or "
       "'rollout'.")
+  check_learner_acts(learner)
   key = jax.eval_shape(lambda: jax.random.key(0))
   hyperparams = jax.tree.map(lambda _: _array(), learner.hyperparams)
   shapes = functools.partial(_shapes, learner, extras)
@@ -53,28 +60,33 @@ def check(
       "counted by those; let it have one, such as jnp.zeros(()).")
   observations = _array(_NUM_ENVS, observation_size)
   expected = (_NUM_ENVS, action_size)
-  acted = shapes("act", state, hyperparams, observations, key)
-  if not isinstance(acted, types.Acted):
-    raise ValueError(
-      f"the learner's act returns {trees.describe_tree(acted)}; return "
-      "types.Acted(actions), with extras if it stores some.")
-  for name in learner.stores:
-    shape = getattr(acted.extras.get(name), "shape", ())
-    if shape[:1] != (_NUM_ENVS,):
-      raise ValueError(
-        f"the learner stores {name!r}, which isn't among the extras of its act "
-        f"({', '.join(acted.extras) or 'none'}) with the axes of observations; "
-        "return it, [..., ...] of [..., O].")
-    extras[name] = jax.ShapeDtypeStruct(shape[1:], acted.extras[name].dtype)
-  for name, actions in (
-    ("act", acted.action),
-    ("act_greedy", shapes("act_greedy", state, observations)),
+  memory = jax.tree.map(
+    lambda x: jax.ShapeDtypeStruct((_NUM_ENVS, *x.shape), x.dtype),
+    shapes("memory"))
+  for name, args in (
+    ("act", (state, hyperparams, observations, memory, key)),
+    ("act_greedy", (state, observations, memory)),
   ):
-    if getattr(actions, "shape", None) != expected:
+    acted = shapes(name, *args)
+    if not isinstance(acted, types.Acted):
       raise ValueError(
-        f"the learner's {name} makes {trees.describe_tree(actions)} of "
+        f"the learner's {name} returns {trees.describe_tree(acted)}; {_ACTING}")
+    if getattr(acted.action, "shape", None) != expected:
+      raise ValueError(
+        f"the learner's {name} makes {trees.describe_tree(acted.action)} of "
         f"observations {observations.shape}; return actions {expected}: "
         "[..., A] of [..., O].")
+    if difference := trees.tree_difference(acted.memory, memory):
+      raise ValueError(
+        f"the memory that the learner's {name} returns isn't like its memory: "
+        f"{difference}; return the same tree, shapes and dtypes.")
+    if name == "act":
+      extras |= _stored(learner, acted.extras)
+  if missing := {*learner.stores} - extras.keys():
+    raise ValueError(
+      f"the learner stores {', '.join(sorted(missing))}, which transitions "
+      f"don't have ({', '.join(sorted(extras)) or 'none'}); let its act return "
+      "it among its extras, or take an environment that has it.")
 
   batches = (learner.batches_per_update, batch_size)
   if learner.learns_from == "rollout":
@@ -110,6 +122,29 @@ def check(
       raise ValueError(
         f"the learner's update returns the metric {name!r} with "
         f"{trees.describe_tree(value)}; give one number, such as its mean.")
+
+
+def check_learner_acts(learner: Learner) -> None:
+  """Refuses a learner that was written for agents without memories."""
+  for name, number in (("act", 5), ("act_greedy", 3)):
+    if not checks.takes_arguments(getattr(learner, name), number):
+      raise ValueError(
+        f"the learner's {name} doesn't take {number} arguments; {_ACTING}")
+
+
+def _stored(
+  learner: Learner, extras: Mapping[str, types.Array]
+) -> dict[str, jax.ShapeDtypeStruct]:
+  """Returns shapes of one transition's extras that are stored of `act`'s."""
+  found = {}
+  for name in extras.keys() & {*learner.stores}:
+    shape = jnp.shape(extras[name])
+    if shape[:1] != (_NUM_ENVS,):
+      raise ValueError(
+        f"the learner stores {name!r}, of which its act makes {shape} of "
+        f"{_NUM_ENVS} observations; return [..., ...] of [..., O].")
+    found[name] = jax.ShapeDtypeStruct(shape[1:], extras[name].dtype)
+  return found
 
 
 def check_learner_update(
@@ -190,8 +225,8 @@ def _shapes(
       f"the learner's {name} looks for {error}, which is none of its "
       f"hyperparameters ({', '.join(hyperparams)}) and none of the extras that "
       f"its batches hold ({', '.join(extras) or 'none'}); an extra of "
-      "transitions is stored only if "
-      f"TrainingConfig(replay_extras=({error},)) names it.") from error
+      f"transitions is stored only if Learner.stores=({error},) names it."
+    ) from error
 
 
 def _array(*shape: int) -> types.Tree:

@@ -137,14 +137,16 @@ def ppo(
   @eager.compiled_if_eager()
   def act(
     state: PPOState, hyperparams: types.Hyperparams, observation: types.Array,
-    key: types.Key,
+    memory: types.Tree, key: types.Key,
   ) -> types.Acted:
     del hyperparams  # The policy is stochastic, and needs no noise scale.
     action, pre_tanh = acting(state, observation).sample_and_pre_tanh(key)
-    return types.Acted(action, {_PRE_TANH: pre_tanh})
+    return types.Acted(action, memory, {_PRE_TANH: pre_tanh})
 
-  def act_greedy(state: PPOState, observation: types.Array) -> types.Array:
-    return acting(state, observation).mode()
+  def act_greedy(
+    state: PPOState, observation: types.Array, memory: types.Tree
+  ) -> types.Acted:
+    return types.Acted(acting(state, observation).mode(), memory)
 
   def steps_of(
     state: PPOState, hyperparams: types.Hyperparams, rollout: types.Transition,

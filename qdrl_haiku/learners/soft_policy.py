@@ -93,13 +93,15 @@ def soft_policy(
   @eager.compiled_if_eager()
   def act(
     state: types.State, hyperparams: types.Hyperparams,
-    observation: types.Array, key: types.Key,
+    observation: types.Array, memory: types.Tree, key: types.Key,
   ) -> types.Acted:
     del hyperparams  # The policy is stochastic, and needs no noise scale.
-    return types.Acted(seen(state, observation).sample(seed=key))
+    return types.Acted(seen(state, observation).sample(seed=key), memory)
 
-  def act_greedy(state: types.State, observation: types.Array) -> types.Array:
-    return seen(state, observation).mode()
+  def act_greedy(
+    state: types.State, observation: types.Array, memory: types.Tree
+  ) -> types.Acted:
+    return types.Acted(seen(state, observation).mode(), memory)
 
   def step(
     state: types.State, hyperparams: types.Hyperparams,

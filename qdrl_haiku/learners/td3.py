@@ -130,17 +130,19 @@ def td3(
   @eager.compiled_if_eager()
   def act(
     state: TD3State, hyperparams: types.Hyperparams, observation: types.Array,
-    key: types.Key,
+    memory: types.Tree, key: types.Key,
   ) -> types.Acted:
-    action = act_greedy(state, observation)
+    action, memory, _ = act_greedy(state, observation, memory)
     change = noise.normal_noise(key, action.shape, action.dtype)
-    return types.Acted(jnp.clip(
-      action + hyperparams["exploration_noise"] * change, -1.0, 1.0))
+    noisy = action + hyperparams["exploration_noise"] * change
+    return types.Acted(jnp.clip(noisy, -1.0, 1.0), memory)
 
-  def act_greedy(state: TD3State, observation: types.Array) -> types.Array:
+  def act_greedy(
+    state: TD3State, observation: types.Array, memory: types.Tree
+  ) -> types.Acted:
     observation = statistics.normalize_by_statistics(
       state.observation_statistics, observation)
-    return action_of(state.policy_params, observation)
+    return types.Acted(action_of(state.policy_params, observation), memory)
 
   def policy_step(
     params: types.Params, optimizer_state: types.State,

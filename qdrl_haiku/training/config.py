@@ -95,12 +95,6 @@ class TrainingConfig(Settings):
     "Whether a child gets its parent's replay buffer; otherwise it goes on "
     "with its own.",
     needs="replacement")
-  replay_extras: tuple[str, ...] = setting(
-    (),
-    "Names of the transitions' extras that are stored, and so in the batches "
-    "that a learner's update gets: some of truncation, descriptor, "
-    "next_descriptor and skill; see `types.Transition`.",
-    flag="")
 
   def __post_init__(self) -> None:
     super().__post_init__()

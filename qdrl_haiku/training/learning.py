@@ -305,13 +305,14 @@ def _warming_up(setup: Setup) -> learners.Learner:
   """
 
   def act(
-    state: types.State, hyperparams: Hyperparams, observation: Array, key: Key
+    state: types.State, hyperparams: Hyperparams, observation: Array,
+    memory: Tree, key: Key,
   ) -> types.Acted:
     state, size = state
     if not setup.config.random_warm_up:
-      return setup.learner.act(state, hyperparams, observation, key)
+      return setup.learner.act(state, hyperparams, observation, memory, key)
     act_key, uniform_key = jax.random.split(key)
-    acted = setup.learner.act(state, hyperparams, observation, act_key)
+    acted = setup.learner.act(state, hyperparams, observation, memory, act_key)
     action = acted.action
     uniform = jax.random.uniform(
       uniform_key, action.shape, action.dtype, -1.0, 1.0)

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from qdrl_haiku import actors, environments, learners, prng
+from qdrl_haiku.learners.check import check_learner_acts
 from qdrl_haiku.training.setup import Setup
 from qdrl_haiku.training.state import InitialStates, Members
 from qdrl_haiku.types import Array, Key, Transition, Tree
@@ -76,7 +77,8 @@ def put_members_into_environments(
   ages = jax.vmap(lambda key: jax.random.randint(
     key, (setup.config.num_envs,), 0, setup.env.episode_length))(keys)
   info = env_states.info | {"steps": ages}
-  return members._replace(environment=env_states.replace(info=info))
+  return members._replace(environment=actors.remember(
+    setup.learner, env_states.replace(info=info)))
 
 
 def first_members(setup: Setup, keys: Key, pool: Tree = ()) -> Members:
@@ -183,26 +185,25 @@ def _split(keys: Key, shape: tuple[int, ...]) -> Key:
 
 def check_members_learner(setup: Setup) -> None:
   """Refuses a learner that can't learn from what is stored, see its `check`."""
+  check_learner_acts(setup.learner)
   extras = member_transition_example(setup).extras
   learners.check(
     setup.learner, setup.env.observation_size, setup.env.action_size,
-    {name: extras[name] for name in setup.learned_extras},
+    {name: extras[name] for name in setup.learner.stores if name in extras},
     setup.config.batch_size,
     (setup.config.rollout_length, setup.config.num_envs))
 
 
 def stored_by_members(setup: Setup, transitions: Transition) -> Transition:
   """Returns transitions with those extras only that learning needs."""
-  names = {*setup.learned_extras}
-  if missing := names - transitions.extras.keys():
-    raise ValueError(
-      f"replay_extras name {', '.join(sorted(missing))}, which transitions of "
-      "this environment don't have; name some of "
-      f"{', '.join(sorted(transitions.extras))}.")
+  names = {*setup.learner.stores}
   if setup.config.n_step > 1 or setup.on_policy:
     names.add("truncation")
   return transitions._replace(
-    extras={name: transitions.extras[name] for name in sorted(names)})
+    extras={
+      name: transitions.extras[name]
+      for name in sorted(names)
+      if name in transitions.extras})
 
 
 def rollout_without_nonfinite(

@@ -68,7 +68,7 @@ def sample_n_step(
   extras = {
     name: gather(x, last if name.startswith("next_") else first)
     for name, x in stored.extras.items()
-    if name in setup.learned_extras}
+    if name in setup.learner.stores}
   transition = Transition(
     observation=gather(stored.observation, first),
     action=gather(stored.action, first), reward=gather(stored.reward, first),

@@ -139,11 +139,6 @@ class Setup(NamedTuple):
     return self.learner.learns_from == "rollout"
 
   @property
-  def learned_extras(self) -> tuple[str, ...]:
-    """The names of the transitions' extras that an update may read."""
-    return self.config.replay_extras + self.learner.stores
-
-  @property
   def trains_members(self) -> bool:
     """Whether there is a population whose members train."""
     qd = self.map_elites

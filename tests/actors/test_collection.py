@@ -97,15 +97,15 @@ def test_a_deterministic_step_is_greedy():
   state = {"offset": jnp.array(0.4), "gain": jnp.array(0.25)}
   hyperparams = _member(_HYPERPARAMS, 1)
   args = (_ENV, _LEARNER, state, hyperparams, env_state, jax.random.key(2))
-  greedy = _LEARNER.act_greedy(state, env_state.obs)
+  greedy = _LEARNER.act_greedy(state, env_state.obs, ()).action
   _, transition = actors.step(*args, deterministic=True)
   np.testing.assert_array_equal(transition.action, greedy)
   _, transition = actors.step(*args)
   assert np.all(transition.action != greedy)
 
 
-def _act(state, hyperparams, observation, key):
-  acted = _LEARNER.act(state, hyperparams, observation, key)
+def _act(*args):
+  acted = _LEARNER.act(*args)
   # By a new function in each call, as learners draw from distributions.
   return jax.lax.map(lambda x: x, acted)
 

@@ -133,9 +133,9 @@ def test_evaluation_acts_greedily_until_the_last_episode_has_ended():
   def refuse(*args):
     raise AssertionError("evaluation called it")
 
-  def act_greedy(state, observation):
+  def act_greedy(*args):
     jax.debug.callback(lambda: rounds.append(1))
-    return _LEARNER.act_greedy(state, observation)
+    return _LEARNER.act_greedy(*args)
 
   learner = _LEARNER._replace(
     act_greedy=act_greedy, act=refuse, observe=refuse, update=refuse

@@ -164,6 +164,8 @@ def test_returns_of_skills_are_those_of_their_latest_whole_episodes(num_envs):
     environments.Environment(toy.Walk(100.0), episode_length=4),
     skills.categorical(3), keeps_returns=True)
   state = jax.jit(env.reset)(jax.random.split(jax.random.key(0), num_envs))
+  take_actions = jax.jit(functools.partial(
+    collection.take_actions, env, toy.linear_learner()))
   # In the middle of the first episode training may begin.
   latest, so_far = {}, np.full(num_envs, skills.NO_RETURN)
   for t in range(21):
@@ -173,8 +175,7 @@ def test_returns_of_skills_are_those_of_their_latest_whole_episodes(num_envs):
       np.testing.assert_allclose(
         state.info["skill_return"][i], expected, rtol=1e-5)
     action = jnp.full((num_envs, 1), (t % 5) / 5)
-    after, batch = jax.jit(collection.take_actions, static_argnums=0)(
-      env, state, types.Acted(action))
+    after, batch = take_actions(state, types.Acted(action))
     np.testing.assert_array_equal(
       batch.extras["skill_return"], state.info["skill_return"])
     state = after

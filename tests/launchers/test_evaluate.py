@@ -159,7 +159,8 @@ def test_an_elite_is_exported_and_drawn(
   agent = _TD3.from_genotype(jax.tree.map(lambda x: x[2], elites.genotype))
   np.testing.assert_allclose(
     policy(observation),
-    _TD3.act_greedy(agent, jnp.array(observation, jnp.float32)), atol=1e-5,
+    _TD3.act_greedy(agent, jnp.array(observation, jnp.float32), ()).action,
+    atol=1e-5,
   )
   assert policy.config["info"]["agent"].startswith("cell 14 of")
   assert policy.config["info"]["step_seconds"] == 0.048

@@ -115,7 +115,7 @@ def test_skill_flags_reach_the_environments(flags, sampling):
   for env in (setup.env, setup.eval_env):
     assert env.prior.num_skills == num_skills
     assert env.observation_size == 2 + (num_skills or 2)
-  assert setup.config.replay_extras == ("next_descriptor",)
+  assert setup.learner.stores == ("next_descriptor",)
 
 
 def test_learner_flags_reach_base_learner_and_discriminator():
@@ -125,7 +125,7 @@ def test_learner_flags_reach_base_learner_and_discriminator():
     "--layer_norm", "--discount=0.9",
     "--search_space=discriminator_learning_rate:log_uniform:1e-4:1e-2",
     "--search_space=task_reward_weight:uniform:0:1", program="train_pbt")
-  assert setup.config.replay_extras == ()
+  assert setup.learner.stores == ()
   _, drawn = setup.controller.init(jax.random.key(0), 8)
   for name in ("discriminator_learning_rate", "task_reward_weight"):
     assert len(set(drawn[name].tolist())) == 8
@@ -158,7 +158,7 @@ def test_learner_flags_reach_base_learner_and_discriminator():
    ("next_descriptor", "skill_return"), "eval/coverage")])
 def test_each_kind_of_skills_is_composed_by_flags(flags, extras, fitness):
   setup = _setup(flags, program="train_pbt")
-  assert setup.config.replay_extras == extras
+  assert setup.learner.stores == extras
   assert setup.config.fitness == fitness
   assert setup.env.keeps_returns == ("skill_return" in extras)
   is_metra = "metra" in flags

@@ -36,8 +36,9 @@ def make_env():
 def make_learner(observation_size, action_size):
   """Its state is a vector, its action, which it moves at `speed`."""
 
-  def act_greedy(state, observation):
-    return jnp.broadcast_to(state, (*observation.shape[:-1], action_size))
+  def act_greedy(state, observation, memory):
+    return types.Acted(
+      jnp.broadcast_to(state, (*observation.shape[:-1], action_size)))
 
   def update(state, hyperparams, transitions, key):
     step = hyperparams["speed"] * (0.5 - state)
@@ -46,8 +47,8 @@ def make_learner(observation_size, action_size):
   return learners.Learner(
     init=lambda key: jax.random.uniform(key, (action_size,), minval=-1.0),
     update=update,
-    act=lambda state, hyperparams, observation, key: types.Acted(
-      act_greedy(state, observation)),
+    act=lambda state, hyperparams, observation, memory, key: act_greedy(
+      state, observation, memory),
     act_greedy=act_greedy,
     observe=lambda state, observation: state,
     hyperparams={"speed": 0.003},

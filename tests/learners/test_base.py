@@ -139,8 +139,9 @@ def test_actions_are_in_the_box_for_any_leading_axes(name):
   hyperparams = common.hyperparams(learner, **changes)
   observation = common.observations(2, 3)
   for action in (
-    learner.act(state, hyperparams, observation, jax.random.key(0)).action,
-    learner.act_greedy(state, observation),
+    learner.act(
+      state, hyperparams, observation, (), jax.random.key(0)).action,
+    learner.act_greedy(state, observation, ()).action,
   ):
     assert action.shape == (2, 3, common.ACTION_SIZE)
     assert 0.9 < np.abs(action).max() <= 1
@@ -166,11 +167,12 @@ def test_calls_outside_of_jit_are_compiled(name):
   learner = common.learner(name)
   state, hyperparams, batches, key = _arguments(learner)
   for function, seen in (
-    (learner.update, batches), (learner.act, common.observations(4))
+    (learner.update, (batches, key)),
+    (learner.act, (common.observations(4), (), key)),
   ):
     alone = function.__wrapped__  # As it is without the jit of `common`.
-    alone(state, hyperparams, seen, key)
-    assert compilations.of(alone, state, hyperparams, seen, key) == 0
+    alone(state, hyperparams, *seen)
+    assert compilations.of(alone, state, hyperparams, *seen) == 0
 
 
 _SIZES = common.OBSERVATION_SIZE, 1
@@ -191,7 +193,11 @@ def _updating(found):
   ({"hyperparams": {"a": {"b": "x"}}}, "a/b='x'; give a Python float"),
   ({"learns_from": "memory"}, "learns_from='memory' is unknown; give 'rep"),
   ({"init": lambda key: ()}, "has no array"),
-  ({"act_greedy": lambda state, observation: state["gain"]},
+  ({"act_greedy": lambda state, observation: observation},
+   "act_greedy doesn't take 3 arguments; act is (state, hyperparams, observa"),
+  ({"memory": lambda: jnp.zeros(2)},
+   "memory that the learner's act returns isn't like its memory: the tree is"),
+  ({"act_greedy": lambda state, *_: types.Acted(state["gain"])},
    "makes an array () of observations (3, 3); return actions (3, 1): [..., A]"),
   ({"observe": lambda state, observation: state | {"gain": observation}},
    "observe returns differs from that of init: gain is float32(3, 3), not fl"),

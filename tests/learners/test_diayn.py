@@ -38,9 +38,9 @@ def _spy(batches_per_update=1):
     update=lambda state, hyperparams, transitions, key: (
       _Seen(state.weight, transitions, hyperparams, key),
       {"spied": jnp.float32(7.0)}),
-    act=lambda state, hyperparams, observation, key: types.Acted(
+    act=lambda state, hyperparams, observation, memory, key: types.Acted(
       hyperparams["gain"] * observation),
-    act_greedy=lambda state, observation: observation,
+    act_greedy=lambda state, observation, memory: types.Acted(observation),
     observe=lambda state, observation: state._replace(observation=observation),
     hyperparams={"gain": 1.0}, batches_per_update=batches_per_update,
     genotype=lambda state: ("stored", state.weight),
@@ -186,8 +186,9 @@ def test_everything_sees_the_same_normalised_observation_and_the_skill():
 
   @jax.jit
   def calls(observation):
-    acted, _ = learner.act(state, _HYPERPARAMS, observation, jax.random.key(0))
-    greedy = learner.act_greedy(state, observation)
+    key = jax.random.key(0)
+    acted = learner.act(state, _HYPERPARAMS, observation, (), key).action
+    greedy = learner.act_greedy(state, observation, ()).action
     return acted / 3.0, greedy, learner.observe(state, observation)
 
   acted, greedy, observed = calls(batches.observation)
@@ -220,7 +221,8 @@ def test_the_base_learner_gets_its_own_and_all_else_as_it_is():
   assert after.agent.key == jax.random.key(3)
   assert metrics["spied"] == 7.0
   common.assert_equal(
-    learner.act_greedy(state, batches.observation), batches.observation)
+    learner.act_greedy(state, batches.observation, ()).action,
+    batches.observation)
   assert learner.observe(state, batches.observation)[1:] == state[1:]
 
 
@@ -237,7 +239,7 @@ def test_other_trees_of_the_base_are_an_entry_of_ours(hyperparams, name):
   speed = learners.Hyperparameter(0.1, "how fast")
   base = _spy()._replace(
     hyperparams=hyperparams,
-    act=lambda state, hyperparams, observation, key: hyperparams,
+    act=lambda state, hyperparams, observation, memory, key: hyperparams,
     declared={name: speed})
   learner = learners.diayn(base, _O, _PRIOR, _D, _config())
   assert learner.declared[f"base/{name}"] is speed
@@ -251,7 +253,7 @@ def test_other_trees_of_the_base_are_an_entry_of_ours(hyperparams, name):
   structure = jax.tree.structure(hyperparams)
   assert jax.tree.structure(after.agent.hyperparams) == structure
   assert hyperparams == learner.act(
-    state, changed, batches.observation, jax.random.key(0))
+    state, changed, batches.observation, (), jax.random.key(0))
 
 
 def test_a_genotype_is_the_base_learners_and_has_no_optimizer():

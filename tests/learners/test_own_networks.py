@@ -84,8 +84,9 @@ def test_running_state_is_moved_by_training_and_used_by_acting(name):
   # One observation acts alike alone and among others.
   observation = common.observations(4)
   np.testing.assert_allclose(
-    learner.act_greedy(after, observation)[1],
-    learner.act_greedy(after, observation[1]), rtol=1e-5, atol=1e-6)
+    learner.act_greedy(after, observation, ()).action[1],
+    learner.act_greedy(after, observation[1], ()).action, rtol=1e-5,
+    atol=1e-6)
 
 
 def test_a_pair_of_functions_is_used_as_it_is():

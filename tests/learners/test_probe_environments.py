@@ -177,7 +177,7 @@ def _values(name, state, observation, action, discount=0.8):
 
 def _greedy(name, state, observation):
   observation = jnp.array(observation)[:, None]
-  return _LEARNERS[name].act_greedy(state, observation)[:, 0]
+  return _LEARNERS[name].act_greedy(state, observation, ()).action[:, 0]
 
 
 @_EACH

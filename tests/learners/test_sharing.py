@@ -88,8 +88,8 @@ def test_an_agent_of_a_context_acts_as_the_one_does_there(settings):
     fresh = learner.init(key)
     assert jax.tree.map(jnp.shape, own) == jax.tree.map(jnp.shape, fresh)
     return (
-      learner.act_greedy(own, observation),
-      shared.learner.act_greedy(state, whole))
+      learner.act_greedy(own, observation, ()).action,
+      shared.learner.act_greedy(state, whole, ()).action)
 
   actual, expected = acted(jax.random.key(0))
   np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
@@ -100,8 +100,8 @@ def test_an_agent_without_critics_acts_and_can_not_be_trained():
   state = jax.eval_shape(learner.init, key)
   assert state.critic_params is None and state.target_critic_params is None
   actions = [
-    jax.jit(lambda key, x=x: x.act_greedy(x.init(key), jnp.ones(_OBSERVATION)))(
-      key)
+    jax.jit(lambda key, x=x: x.act_greedy(
+      x.init(key), jnp.ones(_OBSERVATION), ()).action)(key)
     for x in (learner, _learner())]
   np.testing.assert_array_equal(*actions)
   with pytest.raises(ValueError, match="own_critics=False leaves nothing"):

@@ -81,12 +81,12 @@ def test_acting_is_normal_noise_around_what_the_policy_means(name):
   outputs = reference.mlp(
     numbers.policy_params,
     reference.normalize(numbers.observation_statistics, observation))
-  greedy = learner.act_greedy(state, observation)
+  greedy = learner.act_greedy(state, observation, ()).action
   np.testing.assert_allclose(greedy, np.tanh(outputs[:size]), rtol=1e-5)
   changes = {} if name == "sac" else {"exploration_noise": 0.01}
   actions = learner.act(
     state, common.hyperparams(learner, **changes),
-    jnp.tile(observation, (2000, 1)), jax.random.key(0)).action
+    jnp.tile(observation, (2000, 1)), (), jax.random.key(0)).action
   if name == "td3":
     noise = (actions - greedy) / 0.01
   else:

@@ -143,15 +143,16 @@ def quadratic_learner(size=2, batches_per_update=1):
       point=point, critic_steps=state.critic_steps + batches
     ), {"loss": jnp.sum(jnp.square(point - TARGET))}
 
-  def act_greedy(state, observation):
+  def act_greedy(state, observation, memory):
     action = jnp.clip(state.point[:2], -1.0, 1.0)
-    return jnp.broadcast_to(action, (*observation.shape[:-1], 2))
+    return types.Acted(
+      jnp.broadcast_to(action, (*observation.shape[:-1], 2)), memory)
 
-  def act(state, hyperparams, observation, key):
+  def act(state, hyperparams, observation, memory, key):
     del hyperparams
-    greedy = act_greedy(state, observation)
+    greedy = act_greedy(state, observation, memory).action
     noise = 0.1 * jax.random.normal(key, greedy.shape)
-    return types.Acted(jnp.clip(greedy + noise, -1.0, 1.0))
+    return types.Acted(jnp.clip(greedy + noise, -1.0, 1.0), memory)
 
   def observe(state, observation):
     # Those that are left out are NaN here.
@@ -227,9 +228,10 @@ class Scripted(Trainer):
 
   def __init__(self):
     learner = quadratic_learner(batches_per_update=2)
+    learner = learner._replace(stores=("next_descriptor",))
     super().__init__(setup(
       scripted(), learner, Patient, fitness_window=2, min_replay_size=16,
-      replay_extras=("next_descriptor",), pool_size=1))
+      pool_size=1))
 
   def step(self, state, parents=(0, 1, 2, 3)):
     asked = {"parent": jnp.array(parents, jnp.float32)}
@@ -245,8 +247,8 @@ class Tuned(Trainer):
   def __init__(self):
     learner = quadratic_learner()
 
-    def act(state, hyperparams, observation, key):
-      action = learner.act(state, hyperparams, observation, key).action
+    def act(state, hyperparams, *args):
+      action = learner.act(state, hyperparams, *args).action
       return types.Acted(jnp.where(hyperparams["parent"] > 0, jnp.nan, action))
 
     super().__init__(setup(

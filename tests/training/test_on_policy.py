@@ -45,11 +45,11 @@ def _remembering():
       point=state.point + 0.1 * jax.random.normal(key), rollout=transitions,
       num_observed_before=state.num_observed), {"loss": jnp.zeros(())}
 
-  def act(state, hyperparams, observation, key):
-    action = quadratic.act(state, hyperparams, observation, key).action
+  def act(state, hyperparams, *args):
+    action = quadratic.act(state, hyperparams, *args).action
     return types.Acted(
       jnp.where(hyperparams["parent"] > 0, jnp.nan, action),
-      {"acted": 2 * action, "other": action})
+      extras={"acted": 2 * action, "other": action})
 
   def observe(state, observation):
     count = jnp.sum(jnp.isfinite(observation).all(axis=-1))
@@ -59,7 +59,7 @@ def _remembering():
     init=lambda key: from_genotype(-0.5 * jax.random.uniform(key, (2,))),
     update=update, act=act, observe=observe, from_genotype=from_genotype,
     genotype=lambda state: state.point, learns_from="rollout",
-    stores=("acted",), batches_per_update=3)
+    stores=("acted", "descriptor"), batches_per_update=3)
 
 
 def _setup(learner, **settings):
@@ -73,7 +73,7 @@ def _setup(learner, **settings):
 
 @functools.cache
 def _trainer():
-  return common.Trainer(_setup(_remembering(), replay_extras=("descriptor",)))
+  return common.Trainer(_setup(_remembering()))
 
 
 @functools.cache

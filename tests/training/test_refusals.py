@@ -64,10 +64,13 @@ _AGAIN = {"resampling": map_elites.Resampling()}
   (common.repertoire_setup()._replace(
      learner=_quadratic()._replace(observe=lambda state, observation: ())
    ), "learner's observe returns differs"),
-  (common.setup(replay_extras=("skill",)),
-   "name skill, which transitions .* don't have; name some of truncation"),
+  (common.setup(learner=_quadratic()._replace(stores=("skill",))),
+   "stores skill, which transitions don't have .none.; let its act return it"),
+  (common.setup(
+     learner=_quadratic()._replace(act=lambda s, h, observation, key: None)
+   ), "act doesn't take 5 arguments; act is .* .until 0.4 there was none"),
   (common.setup(learner=_reading_truncations(), n_step=3),
-   "replay_extras=.'truncation',.. names"),
+   "only if Learner.stores=.'truncation',. names it"),
   (common.setup(n_step=2), "n_step=2 sums.*are learning_rate, parent; give"),
   (common.setup(learner=_rewarding_itself(), n_step=2),
    "n_step=2, but the learner rewards single steps by itself"),
@@ -81,7 +84,7 @@ def test_a_setup_is_refused_before_anything_is_computed(setup, message):
 
 def test_what_is_nearly_too_much_is_trained():
   common.shapes(common.setup(
-    learner=_reading_truncations(), replay_extras=("truncation",), n_step=3))
+    learner=_reading_truncations()._replace(stores=("truncation",)), n_step=3))
   # More steps than an int32 counts.
   setup = common.setup(
     population_size=3000, perturbation_interval=2**21, grad_updates_per_step=0.5

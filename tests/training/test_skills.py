@@ -46,8 +46,8 @@ def _learner(prior, descriptor_size, config):
   """Pushes by the agent's numbers times the skill."""
   base = toy.linear_learner()._replace(
     init=lambda key: jnp.zeros(prior.size),
-    act_greedy=lambda state, observation: jnp.sum(
-      state * observation[..., 2:], axis=-1, keepdims=True))
+    act_greedy=lambda state, observation, memory: types.Acted(jnp.sum(
+      state * observation[..., 2:], axis=-1, keepdims=True)))
   return learners.diayn(base, 2, prior, descriptor_size, config)
 
 

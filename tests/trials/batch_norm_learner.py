@@ -50,11 +50,11 @@ def make_learner(observation_size, action_size):
     parameters = policy.apply(params["policy"], observation)
     return policies.deterministic_tanh(parameters).mode()
 
-  def act_greedy(state, observation):
-    return greedy(state.genotype.params, observation)
+  def act_greedy(state, observation, memory):
+    return types.Acted(greedy(state.genotype.params, observation))
 
-  def act(state, hyperparams, observation, key):
-    action = act_greedy(state, observation)
+  def act(state, hyperparams, observation, memory, key):
+    action = act_greedy(state, observation, memory).action
     noise = jax.random.normal(key, action.shape)
     action = jnp.clip(action + hyperparams["noise"] * noise, -1.0, 1.0)
     return types.Acted(action)

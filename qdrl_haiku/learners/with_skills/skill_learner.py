@@ -140,7 +140,7 @@ def skill_input(
   if descriptor is None:
     raise ValueError(
       "the transitions lack next_descriptor, or descriptor, in their extras, "
-      "which skills are rewarded by; store it (TrainingConfig.replay_extras).")
+      "which skills are rewarded by; name them in the objective's extras.")
   return descriptor
 
 
@@ -264,14 +264,14 @@ def skill_learner(
 
   return base_learner._replace(
     init=init, update=update,
-    act=lambda state, hyperparams, observation, key: base_learner.act(
+    act=lambda state, hyperparams, observation, memory, key: base_learner.act(
       state.agent, base_hyperparams(hyperparams), normalize(state, observation),
-      key),
-    act_greedy=lambda state, observation: base_learner.act_greedy(
-      state.agent, normalize(state, observation)),
+      memory, key),
+    act_greedy=lambda state, observation, memory: base_learner.act_greedy(
+      state.agent, normalize(state, observation), memory),
     observe=observe, hyperparams=defaults, genotype=genotype,
     from_genotype=from_genotype, declared=declared, share=None,
-    supports_n_step=False)
+    supports_n_step=False, stores=base_learner.stores + objective.extras)
 
 
 def _hyperparams(

@@ -144,9 +144,9 @@ def smerl_objective(
   ) -> tuple[SMERLState, types.Array, types.Metrics]:
     if steps.skill_return is None:
       raise ValueError(
-        "the transitions have no skill_return in their extras; store it "
-        "(TrainingConfig.replay_extras), of an environment that keeps it "
-        "(SkillEnvironment(..., keeps_returns=True)).")
+        "the transitions have no skill_return in their extras; take an "
+        "environment that keeps it (SkillEnvironment(..., keeps_returns=True))."
+      )
     after, rewards, metrics = diversity.learn(inside(state), hyperparams, steps)
     share, returns = hyperparams["return_margin_share"], steps.skill_return
     best = target = _best_return(state.best_return, returns, share)

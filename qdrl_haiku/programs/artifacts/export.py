@@ -137,7 +137,7 @@ def export_onnx(
     # private name that jax 0.12 doesn't have; so nothing is jitted here.
     with jax.disable_jit():
       model = jax2onnx.to_onnx(
-        lambda observation: learner.act_greedy(state, observation),
+        lambda observation: learner.act_greedy(state, observation, ()).action,
         [("batch", observation_size)], input_names=["observation"],
         output_names=["action"], opset=opset)
     # Of a newer format than they need, older runtimes refuse files.
@@ -150,7 +150,7 @@ def export_onnx(
       f"({reason}).") from error
   probes = np.asarray(_probes(state, observation_size), np.float32)
   (action,) = session.run(None, {"observation": probes})
-  expected = learner.act_greedy(state, jnp.asarray(probes))
+  expected = learner.act_greedy(state, jnp.asarray(probes), ()).action
   difference = np.abs(action - expected).max()
   if not difference < _ONNX_TOLERANCE:
     raise ValueError(
@@ -224,7 +224,8 @@ def _agreeing_policy(learner: learners.Learner, state: types.State) -> Policy:
   """Returns the policy of a state, by the activation as which it acts."""
   policy = _policy_of(state)
   probes = _probes(state, policy.config["observation_size"])
-  expected = np.asarray(jax.jit(learner.act_greedy)(state, probes))
+  expected = np.asarray(
+    jax.jit(learner.act_greedy)(state, probes, ()).action)
   differences = []
   for name in numpy_policy.ACTIVATIONS:
     policy = Policy(policy.config | {"activation": name}, policy.parameters)

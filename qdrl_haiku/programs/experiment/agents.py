@@ -139,7 +139,6 @@ def _with_skills(
     env=train_env, eval_env=eval_env, learner=learner, controller=None,
     config=_with_episodes(
       config.training, choice.skills.num_eval_episodes,
-      replay_extras=objective.extras,
       fitness=scores.get(choice.fitness, f"{objective.name}/{choice.fitness}")),
     evaluate=training.skill_evaluation(
       eval_env, objective, config.training.coverage_cells))

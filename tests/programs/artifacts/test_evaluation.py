@@ -23,9 +23,9 @@ def test_batches_have_keys_of_their_own_and_bounded_sizes(monkeypatch):
   monkeypatch.setattr(_MODULE, "_BATCH", 4)
   sizes = set()
 
-  def act_greedy(state, observation):
+  def act_greedy(state, observation, memory):
     sizes.add(observation.shape[0])
-    return _LEARNER.act_greedy(state, observation)
+    return _LEARNER.act_greedy(state, observation, memory)
 
   learner = _LEARNER._replace(act_greedy=act_greedy)
   found = artifacts.evaluate_agent(_WALK, learner, _STATE, _KEY, 10)
@@ -53,7 +53,8 @@ def test_skills_are_dealt_on_from_batch_to_batch(monkeypatch):
     skills.categorical(3),
   )
   learner = _LEARNER._replace(
-    act_greedy=lambda state, observation: 2 * observation[..., 2:3] - 1
+    act_greedy=lambda state, observation, memory: types.Acted(
+      2 * observation[..., 2:3] - 1)
   )
   found = artifacts.evaluate_agent(env, learner, _STATE, _KEY, 10)
   np.testing.assert_array_equal(found.returns[0] > 0, np.arange(10) % 3 == 0)

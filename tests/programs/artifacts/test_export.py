@@ -94,7 +94,7 @@ def test_a_policy_acts_as_its_agent(kind, settings, largest, tmp_path):
   policy = export.load(path)
   # Of every shape, and beyond what float32 tells exactly.
   observation = _observations(size, largest)
-  act = jax.jit(learner.act_greedy)
+  act = jax.jit(lambda *args: learner.act_greedy(*args, ()).action)
   expected = np.asarray(act(state, observation))
   np.testing.assert_allclose(policy(observation), expected, rtol=0, atol=1e-5)
   assert np.ptp(expected, axis=0).min() > 0.02
@@ -156,7 +156,8 @@ def test_what_can_not_be_exported_is_refused(saved, tmp_path, monkeypatch):
   agent, path = saved.state.agent, tmp_path / "x.npz"
   odd = saved.state._replace
   otherwise = saved.learner._replace(
-    act_greedy=lambda s, o: 0.999 * saved.learner.act_greedy(s, o))
+    act_greedy=lambda *args: types.Acted(
+      0.999 * saved.learner.act_greedy(*args).action))
   known = saved.learner
   twice = agent._replace(
     observation_statistics=saved.state.observation_statistics)

@@ -14,7 +14,8 @@ _CIRCLE = skills.sphere(2)
 # Skills are directions in which the agent goes, as far as a step can.
 _GOES = toy.linear_learner()._replace(
   init=lambda key: jnp.zeros(()),
-  act_greedy=lambda state, observation: observation[..., 2:])
+  act_greedy=lambda state, observation, memory: types.Acted(
+    observation[..., 2:]))
 
 
 def _agent(objective):

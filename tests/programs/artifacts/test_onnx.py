@@ -55,8 +55,8 @@ def test_onnx_acts_as_the_agent_without_jax(tmp_path, name):
       str(tmp_path / f"{x}.npy") for x in ("observation", "action"))],
     check=True, capture_output=True, text=True)
   np.testing.assert_allclose(
-    np.load(tmp_path / "action.npy"), learner.act_greedy(state, observation),
-    atol=1e-5)
+    np.load(tmp_path / "action.npy"),
+    learner.act_greedy(state, observation, ()).action, atol=1e-5)
   assert json.loads(done.stdout) == {"env_name": "x"}
   # What runtimes of 2023 read.
   assert _versions(path) == (18, 8)
@@ -81,7 +81,7 @@ def test_a_policy_that_differs_where_the_agent_was_is_refused(
     for x in (observation, observation + 0.1))
   convert = jax2onnx.to_onnx
   monkeypatch.setattr(jax2onnx, "to_onnx", lambda act, *args, **kwargs: convert(
-    lambda x: learner.act_greedy(other, x), *args, **kwargs))
+    lambda x: learner.act_greedy(other, x, ()).action, *args, **kwargs))
   with pytest.raises(ValueError, match="learner.act_greedy differ by"):
     export.export_onnx(tmp_path / "policy.onnx", learner, state, _O)
 
@@ -103,8 +103,8 @@ def test_the_operator_set_can_be_chosen(tmp_path, opset, expected):
 
 def test_what_cannot_be_converted_is_told(tmp_path):
   learner = learners.sac(_O, _A)._replace(
-    act_greedy=lambda state, observation: jax.pure_callback(
-      lambda x: x, jax.ShapeDtypeStruct((4, _A), np.float32), observation))
+    act_greedy=lambda state, observation, memory: types.Acted(jax.pure_callback(
+      lambda x: x, jax.ShapeDtypeStruct((4, _A), np.float32), observation)))
   state = learner.init(jax.random.key(0))
   with pytest.raises(ValueError, match="can't be converted"):
     export.export_onnx(tmp_path / "policy.onnx", learner, state, _O)
