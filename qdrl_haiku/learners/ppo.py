@@ -35,7 +35,7 @@ HYPERPARAMETERS = {
     "discount", "policy_learning_rate", "critic_learning_rate", *_OWN,
     "reward_scaling")}
 """PPO's, by name."""
-_PRE_TANH = "pre_tanh"
+_PRE_TANH, _LOG_PROB = _STORES = ("pre_tanh", "log_prob")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,12 +85,13 @@ def ppo(
 ) -> base.Learner:
   """Makes PPO, an on-policy learner.
 
-  Each update takes a rollout [T, E]. First the advantages, the critic's targets
-  and the log-probabilities of the actions are computed with the networks before
-  their first step. Then `num_epochs` times the rollout is shuffled and cut into
-  `num_minibatches`; on each of them policy and critic take a step. Advantages
-  are normalised within a minibatch. The entropy, which has no closed form for
-  the tanh of a normal variable, is estimated by a fresh action for each step.
+  Each update takes a rollout [T, E], with the log-probabilities by which it was
+  acted. First the advantages and the critic's targets are computed with the
+  critic before its first step. Then `num_epochs` times the rollout is shuffled
+  and cut into `num_minibatches`; on each of them policy and critic take a step.
+  Advantages are normalised within a minibatch. The entropy, which has no closed
+  form for the tanh of a normal variable, is estimated by a fresh action for
+  each step.
   Log-probabilities are those of the number whose tanh an action is, which the
   action itself doesn't tell at the border; their differences are the same.
 
@@ -140,8 +141,11 @@ def ppo(
     memory: types.Tree, key: types.Key,
   ) -> types.Acted:
     del hyperparams  # The policy is stochastic, and needs no noise scale.
-    action, pre_tanh = acting(state, observation).sample_and_pre_tanh(key)
-    return types.Acted(action, memory, {_PRE_TANH: pre_tanh})
+    policy_now = acting(state, observation)
+    action, pre_tanh = policy_now.sample_and_pre_tanh(key)
+    log_prob = policy_now.distribution.log_prob(pre_tanh)
+    return types.Acted(
+      action, memory, {_PRE_TANH: pre_tanh, _LOG_PROB: log_prob})
 
   def act_greedy(
     state: PPOState, observation: types.Array, memory: types.Tree
@@ -164,12 +168,10 @@ def ppo(
       value,
       critic.apply(state.critic_params, next_observation),
       hyperparams["gae_lambda"])
-    pre_tanh = rollout.extras[_PRE_TANH]
     steps = _Steps(
-      observation=observation, pre_tanh=pre_tanh,
-      log_prob=acting(state, rollout.observation).distribution.log_prob(
-        pre_tanh),
-      advantage=advantage, target=value + advantage)
+      observation=observation, pre_tanh=rollout.extras[_PRE_TANH],
+      log_prob=rollout.extras[_LOG_PROB], advantage=advantage,
+      target=value + advantage)
     return jax.tree.map(
       lambda x: jnp.asarray(x).reshape(-1, *x.shape[2:]), steps)
 
@@ -179,7 +181,7 @@ def ppo(
     transitions: types.Transition, key: types.Key,
   ) -> tuple[PPOState, types.Metrics]:
     check_learner_rollout(
-      transitions, hyperparams, defaults, config.num_minibatches, (_PRE_TANH,))
+      transitions, hyperparams, defaults, config.num_minibatches, _STORES)
     # The critic's targets are in units of scaled rewards. Normalising them by
     # the size of past values would feed the critic's errors back to it.
     steps = steps_of(state, hyperparams, transitions)
@@ -252,4 +254,4 @@ def ppo(
     batches_per_update=num_batches,
     genotype=lambda state: base.learner_state_parts(state, PPOGenotype),
     from_genotype=from_genotype, declared=HYPERPARAMETERS,
-    learns_from="rollout", stores=(_PRE_TANH,))
+    learns_from="rollout", stores=_STORES)

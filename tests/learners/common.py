@@ -90,11 +90,14 @@ def batches(learner, seed=0):
   goes_on = (~ends & (rollout.discount > 0))[:-1, :, None]
   next_observation = rollout.next_observation.at[:-1].set(
     jnp.where(goes_on, rollout.observation[1:], rollout.next_observation[:-1]))
+  pre_tanh = jnp.arctanh(rollout.action)
+  # By another policy, as far from the agent's as several updates lead.
+  log_prob = jax.scipy.stats.norm.logpdf(pre_tanh, 0.05, 0.7).sum(axis=-1)
   return rollout._replace(
     next_observation=next_observation,
     extras={
-      "truncation": rollout.discount * ends,
-      "pre_tanh": jnp.arctanh(rollout.action)})
+      "truncation": rollout.discount * ends, "pre_tanh": pre_tanh,
+      "log_prob": log_prob})
 
 
 def fresh(learner, seed=0):

@@ -90,7 +90,8 @@ def ppo_update(state, hyperparams, rollout, draws):
     x.reshape(-1, *x.shape[2:])
     for x in (
       observation, seen.action,
-      _log_prob(state.policy_params, observation, seen.action),
+      # That of actions, not of the numbers whose tanh they are.
+      seen.extras["log_prob"] - np.log(1 - seen.action**2).sum(axis=-1),
       advantage, value + advantage)]
   learned = []
   for places, noise in zip(*draws, strict=True):

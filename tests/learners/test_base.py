@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from qdrl_haiku import learners
+from qdrl_haiku import learners, types
 from qdrl_haiku.learners import statistics
 from tests import compilations, jaxprs, toy
 from tests.learners import common

@@ -141,7 +141,9 @@ def test_ppo_learns_from_the_number_before_the_tanh(loc):
   rollout = common.transitions(*common.ROLLOUT)
   rollout = rollout._replace(
     action=jnp.tanh(number), discount=jnp.zeros(common.ROLLOUT),
-    extras={"pre_tanh": number, "truncation": jnp.zeros(common.ROLLOUT)})
+    extras={
+      "pre_tanh": number, "truncation": jnp.zeros(common.ROLLOUT),
+      "log_prob": stats.norm.logpdf(number, loc, scale).sum(axis=-1)})
   after, _ = learner.update(
     state, common.hyperparams(
       learner, entropy_cost=0.0, max_gradient_norm=1e9),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from qdrl_haiku import environments, learners, skills
+from qdrl_haiku import environments, learners, skills, types
 from qdrl_haiku.training import skills as training_skills
 from tests import toy
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from qdrl_haiku import actors, environments, skills
+from qdrl_haiku import actors, environments, skills, types
 from qdrl_haiku.programs import artifacts
 from tests import toy
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from qdrl_haiku import learners, skills
+from qdrl_haiku import learners, skills, types
 from qdrl_haiku.programs.artifacts import export, numpy_policy
 from tests import configs
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from qdrl_haiku import environments, learners, skills
+from qdrl_haiku import environments, learners, skills, types
 from qdrl_haiku.programs import artifacts
 from tests import toy
 

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from qdrl_haiku import learners, networks
+from qdrl_haiku import learners, networks, types
 from qdrl_haiku.programs.artifacts import export
 
 jax2onnx = pytest.importorskip("jax2onnx")
