@@ -177,6 +177,7 @@ def test_calls_outside_of_jit_are_compiled(name):
 
 _SIZES = common.OBSERVATION_SIZE, 1
 _LEARNER = toy.linear_learner()
+_ACTIONS = jnp.zeros((3, 1))
 
 
 def test_a_check_of_a_learner_compiles_nothing():
@@ -195,7 +196,7 @@ def _updating(found):
   ({"init": lambda key: ()}, "has no array"),
   ({"act_greedy": lambda state, observation: observation},
    "act_greedy doesn't take 3 arguments; act is (state, hyperparams, observa"),
-  ({"memory": lambda: jnp.zeros(2)},
+  ({"memory": lambda: jnp.zeros(2), "act": lambda *_: types.Acted(_ACTIONS)},
    "memory that the learner's act returns isn't like its memory: the tree is"),
   ({"act_greedy": lambda state, *_: types.Acted(state["gain"])},
    "makes an array () of observations (3, 3); return actions (3, 1): [..., A]"),
