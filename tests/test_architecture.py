@@ -59,11 +59,9 @@ _MODULES = {
   for path in (_ROOT / "qdrl_haiku").rglob("*.py")}
 
 
-# Circles that only a change of what users call would break: `Config.build`
-# composes by a module that knows the class, and tessellations name the classes
-# of their repertoires.
+# Circles that only a change of what users call would break: tessellations name
+# the classes of their repertoires.
 _KNOWN_CIRCLES = (
-  ("programs.experiment.config", "programs.experiment.plan"),
   ("map_elites.tessellation", "map_elites.dominated_novelty"),
   ("map_elites.tessellation", "map_elites.repertoire"))
 

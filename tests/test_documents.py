@@ -268,9 +268,8 @@ def _budget(name, command, steps):
     ]
   if "diayn_point_maze" in command or "dads_point_maze" in command:
     short[1] = "--num_eval_episodes=16"
-  interval = "eval" if name == "train" else "perturbation"
   return [
-    *few, *short, f"--{interval}_interval=20", f"--num_timesteps={steps}",
+    *few, *short, "--perturbation_interval=20", f"--num_timesteps={steps}",
     *["--repetitions=1", "--nostart_twice"] * (name == "benchmark"),
     *["--sweep=population_size:1,2"] * ("--sweep" in command),
   ]

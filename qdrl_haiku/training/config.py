@@ -22,7 +22,8 @@ class TrainingConfig(Settings):
   title = "Training"
 
   population_size: int = setting(
-    1, "Agents in the population.", low=1, needs="population_size")
+    1, "Agents in the population, or seeds side by side.", low=1,
+    needs="population_size")
   num_envs: int = setting(
     8, "Environments in which each agent collects.", low=1, needs="members")
   perturbation_interval: int = setting(

@@ -53,7 +53,7 @@ COMMANDS = {
   "metra": [
     *_PBT, "--learner=metra", "--population_size=2", "--fitness=coverage"],
   "me_pbt": [
-    *_REPERTOIRE, "--gradient_population_size=4", "--num_replaced_by_best=1",
+    *_REPERTOIRE, "--population_size=4", "--num_replaced=1",
     "--num_timesteps=240", "--perturbation_interval=40", "--adding=adaptive"],
   # With parts of a user's own, see `tests/trials`.
   "own_learner_and_controller": [

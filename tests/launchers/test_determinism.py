@@ -28,9 +28,9 @@ _PBT = [
   "--randomize=observation_noise:uniform:0:0.3"]
 _REPERTOIRE = [
   "train_me_pbt", *_SMALL, "--num_initial_genotypes=8",
-  "--num_replaced_by_best=2", "--grid_shape=4,4"]
+  "--num_replaced=2", "--grid_shape=4,4"]
 _ME_PBT = [
-  *_REPERTOIRE, "--learner=sac", "--gradient_population_size=8",
+  *_REPERTOIRE, "--learner=sac", "--population_size=8",
   "--variation_batch_size=8"]
 _CODES = {"SIGKILL": -9, "SIGTERM": kill.INTERRUPTED, "FULL": 1}
 

@@ -21,8 +21,8 @@ _SMALL = (
 _K = 17
 _RUNS = {
   "discrete": (
-    "train", *_SMALL, f"--num_skills={_K}", "--num_seeds=2", "--seed=3",
-    "--num_envs=7", "--num_timesteps=70", "--eval_interval=35"),
+    "train", *_SMALL, f"--num_skills={_K}", "--population_size=2", "--seed=3",
+    "--num_envs=7", "--num_timesteps=70", "--perturbation_interval=35"),
   "circle": (
     "train_pbt", *_SMALL, "--skill_type=continuous", "--num_envs=2",
     "--population_size=2", "--perturbation_interval=40", "--num_parents=1",
@@ -100,7 +100,8 @@ def test_unknown_skills_are_refused(name, flag, message, run_of, capsys):
 
 
 def _setup(*flags, program="train"):
-  return configs.configured(program, " ".join([*_SMALL, *flags])).build()
+  return experiment.build(
+    configs.configured(program, " ".join([*_SMALL, *flags])))
 
 
 @pytest.mark.parametrize(("flags", "sampling"), [
@@ -200,7 +201,7 @@ def test_skills_of_each_kind_train_by_pbt_and_are_drawn_and_led_to_goals(
 @pytest.mark.slow
 def test_coverage_is_counted_without_skills_if_cells_are_given():
   flags = (*_SMALL[1:], "--coverage_cells=4")
-  setup = configs.configured("train", " ".join(flags)).build()
+  setup = experiment.build(configs.configured("train", " ".join(flags)))
   state = training.init(setup, jax.random.key(0))
   _, report = training.step(setup, state, jax.random.key(0))
   (coverage,) = report.scores["eval/coverage"]
@@ -209,12 +210,13 @@ def test_coverage_is_counted_without_skills_if_cells_are_given():
 
 @pytest.mark.slow
 def test_skills_of_the_preset_are_told_apart(tmp_path):
-  setup = configs.configured("train", "", preset="diayn_point_maze").build()
+  setup = experiment.build(
+    configs.configured("train", "", preset="diayn_point_maze"))
   assert setup.env.prior.num_skills == setup.config.num_envs == 16
   assert setup.config.fitness == "diayn/diversity_return"
   harness.start(
     "train", "--preset=diayn_point_maze", "--num_timesteps=6000",
-    "--eval_interval=2000", "--log_to=", f"--logdir={tmp_path / 'run'}")
+    "--perturbation_interval=2000", "--log_to=", f"--logdir={tmp_path / 'run'}")
   rows = RunDirectory(tmp_path / "run").rows("metrics.jsonl")
   accuracies = [row["diayn/discriminator_accuracy"] for row in rows]
   assert accuracies[-1] >= 0.5, accuracies

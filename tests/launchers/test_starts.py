@@ -39,9 +39,9 @@ def start(folder):
 
   def start_(name, *flags, code=0):
     printed = _launch(
-      "train", "--env_name=point_maze", "--learner=sac", "--num_seeds=2",
+      "train", "--env_name=point_maze", "--learner=sac", "--population_size=2",
       "--hidden_layer_sizes=4", "--num_envs=2", "--batch_size=8",
-      "--min_replay_size=8", "--eval_interval=20", "--num_timesteps=40",
+      "--min_replay_size=8", "--perturbation_interval=20", "--num_timesteps=40",
       "--num_eval_episodes=1", "--episode_length=10", "--log_to=",
       f"--logdir={name}", f"--compilation_cache_dir={folder / 'cache'}", *flags,
       cwd=folder, JAX_NUM_CPU_DEVICES="2", code=code)

@@ -25,7 +25,7 @@ _FLAGS = (
   "--replay_capacity=256", "--num_eval_episodes=2", "--tau=0.01", "--seed=3")
 _SEEDS = (5, 6, 7, 8)
 _OWN = (*users_module.FLAGS, "--log_to=")
-_OF_SEEDS = (*_OWN, "--logdir=run", "--num_seeds=4", "--seed=5")
+_OF_SEEDS = (*_OWN, "--logdir=run", "--population_size=4", "--seed=5")
 
 
 @pytest.fixture(scope="module")
@@ -248,8 +248,9 @@ def test_what_xla_raises_in_one_of_several_processes_is_a_lost_one(
 def test_an_environment_of_gymnasium_leaves_what_any_leaves(folder, capsys):
   pytest.importorskip("gymnasium", reason="the extra [gymnasium] is missing")
   harness.start(
-    "train", *_OWN, "--env_name=gymnasium:Pendulum-v1", "--eval_interval=8",
-    "--num_seeds=2", "--num_timesteps=24")
+    "train", *_OWN, "--env_name=gymnasium:Pendulum-v1", "--num_timesteps=24",
+    # As they once were called.
+    "--eval_interval=8", "--num_seeds", "2")
   (logdir,) = (folder / "logs").iterdir()
   assert logdir.name.startswith("gymnasium-Pendulum-v1-users_own")
   rows = _rows(logdir)

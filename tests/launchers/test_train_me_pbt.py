@@ -19,7 +19,7 @@ from tests.programs.runs.common import rows as _rows
 
 _PBT = (
   *users_module.FLAGS, f"--env_name={__name__}:StillWalk", "--grid_shape=16,8",
-  "--gradient_population_size=4", "--num_replaced_by_best=1",
+  "--population_size=4", "--num_replaced=1",
   "--num_replaced_by_samples=1", "--variation_batch_size=2", "--num_envs=4",
   "--num_initial_genotypes=4", "--iso_sigma=0.5", "--log_to=",
   "--perturbation_interval=32", "--repertoire_interval=2",
@@ -47,7 +47,7 @@ _OTHERS = {
     "--num_generations=3", "--repertoire_interval=1", "--log_to=",
     "--num_reevaluations=0", "--emitter=pga:3,dcrl:4,pbt:3,ga:2,"
     "tests.trials.learning_emitter:make_emitter:2",
-    "--num_replaced_by_best=1", "--num_replaced_by_samples=1", "--num_envs=2",
+    "--num_replaced=1", "--num_replaced_by_samples=1", "--num_envs=2",
     "--perturbation_interval=16", "--adding=adaptive")}
 
 

@@ -228,7 +228,7 @@ def _num_cells(**more):
     "env_name": "arm", "learner": "td3", "emitter": "pga",
     "hidden_layer_sizes": ("8",), "num_initial_genotypes": 64,
     "num_eval_episodes": 1, "num_generations": 1} | more
-  setup = experiment.TRAIN_ME_PBT.configure(values).build()
+  setup = experiment.build(experiment.TRAIN_ME_PBT.configure(values))
 
   @jax.jit
   def cells(key):

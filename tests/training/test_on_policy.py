@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import controllers, learners, training, trees, types
+from qdrl_haiku.programs import experiment
 from qdrl_haiku.training import members as members_lib
 from tests import configs
 from tests.programs.runs import common as runs_common
@@ -182,16 +183,16 @@ def test_a_run_goes_on_as_if_it_had_not_been_killed(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(("program", "flags", "metric"), [
   ("train_me_pbt",
-   "--learner=ppo --gradient_population_size=4 --variation_batch_size=4 "
-   "--num_initial_genotypes=8 --grid_shape=4,4 --num_replaced_by_best=1 "
+   "--learner=ppo --population_size=4 --variation_batch_size=4 "
+   "--num_initial_genotypes=8 --grid_shape=4,4 --num_replaced=1 "
    "--num_replaced_by_samples=1", "policy_divergence"),
   ("train",
-   "--learner=diayn --base_learner=ppo --num_seeds=2 --num_skills=3",
+   "--learner=diayn --base_learner=ppo --population_size=2 --num_skills=3",
    "discriminator_loss")])
 def test_it_learns_skills_and_fills_a_repertoire(program, flags, metric):
-  setup = configs.configured(
+  setup = experiment.build(configs.configured(
     program, f"{flags} --env_name=point_maze --episode_length=10 --num_envs=2 "
-    "--rollout_length=8 --hidden_layer_sizes=8 --num_timesteps=32").build()
+    "--rollout_length=8 --hidden_layer_sizes=8 --num_timesteps=32"))
   trainer = common.Trainer(setup)
   state, report = trainer.step(trainer.first)
   found = report.metrics | report.emitter_metrics

@@ -1,12 +1,5 @@
-"""Tests that what is new is one file, or a patch of one room."""
+"""Tests that what is new is one file."""
 
-import json
-import os
-import pathlib
-import re
-import shutil
-import subprocess
-import sys
 
 import jax
 import numpy as np
@@ -16,8 +9,6 @@ from qdrl_haiku.programs import artifacts
 from tests.launchers import harness, kill
 from tests.programs.runs.common import rows as _rows
 from tests.trials import batch_norm_learner, remembering_controller
-
-_ROOT = pathlib.Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -83,49 +74,3 @@ def test_they_are_evaluated_and_reported_on(
     capsys, "report", *run, f"--output={page}", "--rollouts=1")
   assert "warning" not in outcome.err
   assert "Plotly" in page.read_text()
-
-
-@pytest.mark.parametrize("patch", [
-  "steep_activations", "clipped_rewards"])
-def test_a_patch_fits_what_it_changes(patch):
-  """So that the slow test below doesn't find it too late."""
-  text = (pathlib.Path(__file__).parent / f"{patch}.patch").read_text()
-  subprocess.run(["patch", "-p1", "--dry-run"], input=text, text=True,
-                 cwd=_ROOT, check=True)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("patch", "room", "flag", "other"), [
-  ("steep_activations", "networks", "--steep", "--nosteep"),
-  ("clipped_rewards", "training", "--reward_limit=0.1", "--reward_limit=9")])
-def test_a_setting_is_a_patch_of_its_room(patch, room, flag, other, tmp_path):
-  """It is a flag, has an effect, and is checked when a run goes on."""
-  text = (pathlib.Path(__file__).parent / f"{patch}.patch").read_text()
-  files = re.findall(r"^\+\+\+ b/(\S+)", text, re.MULTILINE)
-  assert len(files) == 2
-  assert all(x.startswith(f"qdrl_haiku/{room}/") for x in files)
-  for name in ("qdrl_haiku", "launchers"):
-    shutil.copytree(_ROOT / name, tmp_path / name)
-  subprocess.run(["patch", "-p1"], input=text, text=True, cwd=tmp_path,
-                 check=True)
-
-  def train(logdir, *flags):
-    return subprocess.run(
-      [
-        sys.executable, tmp_path / "launchers/train.py", *kill.SMALL,
-        "--num_timesteps=80", "--eval_interval=40", f"--logdir={logdir}",
-        *flags],
-      cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(tmp_path)},
-      capture_output=True, text=True)
-
-  losses = []
-  for given in (flag, other):
-    done = train(given, given)
-    assert done.returncode == 0, done.stderr
-    name = flag[2:].partition("=")[0]
-    assert name in json.loads((tmp_path / given / "config.json").read_text())
-    last = _rows(tmp_path / given)[-1]
-    losses.append(last["training/critic_loss"])
-  assert losses[0] != losses[1]
-  done = train(flag, other, "--resume", "--num_timesteps=120")
-  assert done.returncode == 2 and f"--{name} was" in done.stderr, done.stderr

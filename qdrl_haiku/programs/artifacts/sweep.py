@@ -31,11 +31,11 @@ def parse_sweep(text: str) -> tuple[str, tuple[float, ...]]:
     count, start, end = int(number), float(low), float(high)
   except ValueError:
     raise ValueError(
-      f"sweep={text!r} is malformed; write it as friction:0.3:2:10.") from None
+      "it is malformed; write it as friction:0.3:2:10.") from None
   if not (2 <= count <= 1000 and math.isfinite(start) and start < end < np.inf):
     raise ValueError(
-      f"sweep={text!r} goes from {start:g} to {end:g} in {count} values; give "
-      "2 to 1000 values, the smallest first.")
+      f"it goes from {start:g} to {end:g} in {count} values; give 2 to 1000 "
+      "values, the smallest first.")
   return name, tuple(np.linspace(start, end, count).tolist())
 
 

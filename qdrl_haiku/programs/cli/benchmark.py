@@ -131,7 +131,7 @@ def _compile(config: BenchmarkConfig, run: Config) -> None:
   # As many as are asked for where the target is the CPU.
   jax.config.update("jax_num_cpu_devices", config.num_targets)
   costs = generation.generation_costs(
-    run.build, config.target, config.num_targets)
+    lambda: experiment.build(run), config.target, config.num_targets)
   table = generation.generation_costs_table(costs, config.target)
   print(table, file=sys.stderr)
   names = ("algorithm", "target", "num_targets")
@@ -158,7 +158,7 @@ def _measure(
     if run.training.num_eval_episodes is None and not has_skills:
       settings = dataclasses.replace(run.training, num_eval_episodes=1)
       run = dataclasses.replace(run, training=settings)
-    setup = run.build()
+    setup = experiment.build(run)
     mesh = setup.make_mesh()
     setup = setup._replace(mesh=mesh)
     if setup.controller and "perturbation_interval" not in given:
@@ -240,4 +240,4 @@ def benchmark_from_flags() -> None:
   """Starts this launcher with the arguments of the command line."""
   own = config_lib.config_tree_flags(BenchmarkConfig()) | _program().flags()
   own |= config_lib.config_tree_flags(devices.ProcessConfig())
-  launch.launch_main(_main, own, __doc__, _program().renamed)
+  launch.launch_main(_main, own, __doc__, _program().former)

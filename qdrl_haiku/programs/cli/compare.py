@@ -143,7 +143,7 @@ def _flags(run: PlannedRun) -> list[str]:
   """Returns all flags of a run but its directory."""
   flags = [*run.flags, f"--seed={run.seeds[0]}"]
   if run.launcher == "train":
-    flags.append(f"--num_seeds={len(run.seeds)}")
+    flags.append(f"--population_size={len(run.seeds)}")
   return flags
 
 

@@ -49,18 +49,15 @@ def _evaluate(config: EvaluateConfig, run: Config) -> None:
   num_episodes = config.num_eval_episodes
   swept = None
   if config.sweep:
-    swept = sweep.parse_sweep(config.sweep)
-    run = _with_randomize(run, sweep.sweep_specification(*swept), swept[0])
+    with config.blamed("sweep"):
+      swept = sweep.parse_sweep(config.sweep)
+      run = _with_randomize(run, sweep.sweep_specification(*swept), swept[0])
+      run.environment.make()  # Which checks what is swept.
   shows_all_skills = config.skill is None and config.goal is None
   if shows_all_skills and num_episodes is not None:
     changed = dataclasses.replace(run.training, num_eval_episodes=num_episodes)
     run = dataclasses.replace(run, training=changed)
-  try:
-    setup = make_experiment_agent(run)
-  except ValueError as error:
-    if swept and "randomize=" in str(error):
-      raise ValueError(f"--sweep={config.text('sweep')}: {error}") from error
-    raise
+  setup = make_experiment_agent(run)
   learner, eval_env = setup.learner, setup.eval_env
   if config.skill is not None:
     eval_env = _one_skill(run, eval_env, config.skill)

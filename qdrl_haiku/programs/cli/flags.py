@@ -1,8 +1,7 @@
 """absl's flags of declared settings: definition, parsing and `--help`."""
 
-import re
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
 from absl import flags as absl_flags
@@ -77,26 +76,6 @@ def parse_flags(
   return Given(
     values, frozenset(name for name in names if {name, f"no{name}"} & typed),
     tuple(refused))
-
-
-def name_flags(message: str, flags: Mapping[str, str]) -> str:
-  """Returns a message in which settings are called as flags are typed.
-
-  Args:
-    message: of settings by their names: `backend='mjx'`, or `num_envs`.
-    flags: names of flags by those of settings.
-  """
-  # Not in paths, in calls of Python's, or where a name is quoted.
-  before, after = r"(?<![\w.:/'\"-])(?<!\w\()(?:--)?", r"(?![\w/:'\"-]|\.\w)"
-  for name, flag in flags.items():
-    found = [rf"{before}{name}(?==)", rf"^{name}(?= must be | is |: )"]
-    if "_" in name:  # Any other may be a word of English.
-      found.append(rf"{before}{name}{after}")
-    message = re.sub("|".join(found), f"--{flag}", message)
-  message = re.sub(r"(--\w+)='([^' ]*)'", r"\1=\2", message)
-  return re.sub(
-    r"(--\w+)=\(([\d., ]+)\)",
-    lambda x: f"{x[1]}={x[2].replace(' ', '').rstrip(',')}", message)
 
 
 def flags_help_text(summary: str, flags: Iterable[Flag]) -> str:

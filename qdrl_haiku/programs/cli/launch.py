@@ -15,6 +15,7 @@ from absl import app, flags, logging
 from qdrl_haiku import checks, names
 from qdrl_haiku import config as config_lib
 from qdrl_haiku.config import Flag, Settings, setting
+from qdrl_haiku.config.settings import NOTHING
 from qdrl_haiku.programs.cli import flags as flags_lib
 from qdrl_haiku.programs.cli.flags import Given
 
@@ -38,12 +39,12 @@ class ProgramConfig(Settings):
 
 def launch_main(
   main: Callable[[Given], None], own: Mapping[str, Flag], summary: str,
-  renamed: Mapping[str, str] | None = None,
+  former: Mapping[str, str] = NOTHING,
 ) -> None:
   """Parses flags, calls `main`, and turns a user's mistake into one line.
 
-  `--help` begins with the summary; `renamed` has the program's own names of
-  settings, by their names in the package.
+  `--help` begins with the summary; `former` are flags' former names, which are
+  understood, with those that they have now.
   """
   known = dict(own) | config_lib.config_tree_flags(ProgramConfig())
   if _HELP.intersection(sys.argv):
@@ -53,21 +54,17 @@ def launch_main(
   refused: list[str] = []
 
   def guarded(argv: Sequence[str]) -> None:
-    del argv  # Nothing is left of it.
     # orbax reports every file that it writes.
     logging.set_verbosity(logging.WARNING)
     # matplotlib reports fonts of an environment that is gone.
     python_logging.getLogger("matplotlib").setLevel(python_logging.ERROR)
-    given = flags_lib.parse_flags(known.values(), sys.argv, refused)
+    given = flags_lib.parse_flags(known.values(), argv, refused)
     try:
       main(given)
     except ValueError as error:
       if given.values.get("debug"):
         raise
-      by_setting = {name: name for name in known} | dict(renamed or {})
       for message in checks.refusals_of(error):
-        if message not in refused:  # Those are of flags as they were typed.
-          message = flags_lib.name_flags(message, by_setting)
         print(f"error: {message}", file=sys.stderr)
       sys.exit(2)
 
@@ -78,24 +75,27 @@ def launch_main(
   atexit.register(gc.freeze)
   flags_lib.define_flags(known.values())
   parse = functools.partial(
-    _parse, known=list(known), refused=refused, renamed=renamed or {})
+    _parse, known=list(known), refused=refused, former=former)
   app.run(guarded, flags_parser=parse)
 
 
 def _parse(
   argv: Sequence[str], *, known: Sequence[str], refused: list[str],
-  renamed: Mapping[str, str],
+  former: Mapping[str, str],
 ) -> list[str]:
-  """Parses flags one by one; what is wrong is left out, and in `refused`."""
+  """Parses flags one by one; what is wrong is left out, and in `refused`.
+
+  Returns the command line, its flags by the names that they have now.
+  """
   found = flags.FLAGS
   found(argv[:1])  # absl wants to have parsed something.
+  typed = [_renamed(word, former) for word in argv]
   try:
-    words = [_as_flagfile(word) for word in argv[1:]]
-    words = found.read_flags_from_files(words)
+    words = found.read_flags_from_files([_as_flagfile(x) for x in typed[1:]])
   except (flags.Error, ValueError) as error:
     refused.append(_say(error))
-    return list(argv[:1])
-  for flag in _flags_of(words):
+    return typed
+  for flag in _flags_of([_renamed(word, former) for word in words]):
     name = flag[0].lstrip("-").partition("=")[0]
     try:
       if name == "log_dir":
@@ -108,9 +108,7 @@ def _parse(
         refused.append(f"unexpected argument {word!r}; flags begin with --.")
     except flags.UnrecognizedFlagError as error:
       fix = names.nearest_name(error.flagname, known)
-      if own := renamed.get(error.flagname):
-        fix = f"here it is --{own}."
-      elif not fix.startswith("did you mean"):
+      if not fix.startswith("did you mean"):
         fix = "--help lists those that there are."
       refused.append(f"--{error.flagname} is no flag of this launcher; {fix}")
     except flags.IllegalFlagValueError as error:
@@ -121,7 +119,14 @@ def _parse(
       refused.append(f"{text} has a wrong value; give {fix}.")
     except (flags.Error, ValueError) as error:
       refused.append(_say(error))
-  return list(argv[:1])
+  return typed
+
+
+def _renamed(word: str, former: Mapping[str, str]) -> str:
+  """Returns a flag by the name that it has now; other words as they are."""
+  name, is_, value = word.lstrip("-").partition("=")
+  is_former = word.startswith("-") and name in former
+  return f"--{former[name]}{is_}{value}" if is_former else word
 
 
 def _flags_of(words: Sequence[str]) -> Iterator[list[str]]:

@@ -62,7 +62,7 @@ def _run(program: Program, start: Callable[[], None]) -> None:
       divides_repertoire=bool(repertoire and repertoire.shard_repertoire))
     _train(config, shows_errors=bool(given.values.get("debug")))
 
-  launch.launch_main(main, own, inspect.getdoc(start) or "", program.renamed)
+  launch.launch_main(main, own, inspect.getdoc(start) or "", program.former)
 
 
 def configure_training_from_flags(program: Program, given: Given) -> Config:

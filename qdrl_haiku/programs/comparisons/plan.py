@@ -137,6 +137,11 @@ def plan_comparison(config: CompareConfig) -> list[PlannedRun]:
       flags = tuple(flag for _, part in parts for flag in part)
       seeds = tuple(range(config.seed, config.seed + counts[task]))
       together = launchers[-1] == "train"
+      names_of = {flag.lstrip("-").partition("=")[0] for flag in flags}
+      if together and "population_size" in names_of:
+        raise ValueError(
+          f"task={task}, method={method}: --population_size is how many seeds "
+          "there are; give --num_seeds to the comparison instead.")
       runs += [
         PlannedRun(task, method, some, launchers[-1], flags)
         for some in ([seeds] if together else [(seed,) for seed in seeds])]

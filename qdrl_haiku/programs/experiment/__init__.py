@@ -6,7 +6,11 @@ from qdrl_haiku.programs.experiment.agents import (
 )
 from qdrl_haiku.programs.experiment.cache_key import open_cache_by_key
 from qdrl_haiku.programs.experiment.config import Config
-from qdrl_haiku.programs.experiment.plan import Plan, plan_experiment
+from qdrl_haiku.programs.experiment.plan import (
+  Plan,
+  build,
+  plan_experiment,
+)
 from qdrl_haiku.programs.experiment.programs import (
   PROGRAMS,
   TRAIN,

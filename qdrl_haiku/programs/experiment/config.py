@@ -2,13 +2,14 @@
 
 import dataclasses
 from collections.abc import Mapping
+from typing import NoReturn
 
 from qdrl_haiku import config as config_lib
 from qdrl_haiku import controllers, learners
 from qdrl_haiku.config import Missing, Settings, setting
 from qdrl_haiku.environments import EnvironmentConfig
 from qdrl_haiku.programs.runs.config import RunConfig
-from qdrl_haiku.training import RepertoireConfig, Setup, TrainingConfig
+from qdrl_haiku.training import RepertoireConfig, TrainingConfig
 
 
 def _hyperparameter_help(declared: learners.Hyperparameter) -> str:
@@ -92,19 +93,9 @@ class Config(Settings):
       found["searched"] = Missing(why, ("search_space",))
     return found
 
-  def build(self) -> Setup:
-    """Composes what the configuration describes.
-
-    Returns:
-      The setup, for `training.init` and `training.step`.
-
-    Raises:
-      ValueError: if a setting is wrong or has no effect beside the others.
-    """
-    # Which knows this class.
-    from qdrl_haiku.programs.experiment.plan import plan_experiment
-
-    return plan_experiment(self).setup
+  def build(self) -> NoReturn:
+    """Says by what it was replaced."""
+    raise TypeError("config.build() is now experiment.build(config).")
 
   @property
   def algorithm(self) -> str:

@@ -36,6 +36,18 @@ class Plan(NamedTuple):
   search_space: types.Tree  # Ranges of the hyperparameters.
 
 
+def build(config: Config) -> training.Setup:
+  """Composes what a configuration describes.
+
+  Returns:
+    The setup, for `training.init` and `training.step`.
+
+  Raises:
+    ValueError: if a setting is wrong or has no effect beside the others.
+  """
+  return plan_experiment(config).setup
+
+
 def plan_experiment(config: Config) -> Plan:
   """Composes what a configuration describes, and fills in what it leaves open.
 

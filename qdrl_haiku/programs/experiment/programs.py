@@ -1,6 +1,7 @@
-"""The programs that train, and the names of their settings."""
+"""The programs that train, and their settings."""
 
 import dataclasses
+import types
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -17,8 +18,8 @@ class Program(NamedTuple):
 
   name: str  # Of its launcher, without the suffix.
   defaults: Config  # Of its settings.
-  # By a setting's name in the package, this program's other name for it.
-  renamed: Mapping[str, str]
+  # Names that settings once had in it, which are understood.
+  former: Mapping[str, str] = types.MappingProxyType({})
 
   def flags(self) -> dict[str, config_lib.Flag]:
     """Returns the settings that command lines have, by name."""
@@ -35,14 +36,8 @@ class Program(NamedTuple):
       lacked = missing.get(flag.declared.needs or "")
       # If no setting takes the part away, no flag can bring it back.
       if lacked is None or lacked.by:
-        name = self.renamed.get(name, name)
-        found[name] = flag._replace(name=name)
+        found[name] = flag
     return found
-
-  def values(self, config: Config) -> dict[str, object]:
-    """Returns the values of a configuration, as `config.json` has them."""
-    values = config_lib.config_tree_values(config).items()
-    return {self.renamed.get(name, name): value for name, value in values}
 
   def configure(
     self, given: Values, typed: frozenset[str] | None = None
@@ -51,13 +46,10 @@ class Program(NamedTuple):
 
     With None typed, flags that aren't known are ignored too.
     """
-    original = {new: old for old, new in self.renamed.items()}
-    known = config_lib.config_tree_flags(self.defaults)
-    values = {original.get(name, name): x for name, x in given.items()}
+    values = {self.former.get(name, name): x for name, x in given.items()}
     if typed is None:
+      known = config_lib.config_tree_flags(self.defaults)
       values = {name: x for name, x in values.items() if name in known}
-    else:
-      typed = frozenset(original.get(name, name) for name in typed)
     return config_lib.replace_in_config_tree(self.defaults, values, typed)
 
 
@@ -66,18 +58,18 @@ _TRAINING = config_lib.replace_in_config_tree(
   TrainingConfig(), {"perturbation_interval": None, "num_eval_episodes": None})
 TRAIN = Program(
   "train", Config(controller=None, training=_TRAINING),
-  {"population_size": "num_seeds", "perturbation_interval": "eval_interval"})
+  {"num_seeds": "population_size", "eval_interval": "perturbation_interval"})
 TRAIN_PBT = Program(
   "train_pbt",
-  Config(training=dataclasses.replace(_TRAINING, population_size=8)), {})
+  Config(training=dataclasses.replace(_TRAINING, population_size=8)))
 TRAIN_ME_PBT = Program(
   "train_me_pbt",
   Config(
     training=dataclasses.replace(_TRAINING, population_size=10),
     repertoire=RepertoireConfig()),
   {
-    "population_size": "gradient_population_size",
-    "num_replaced": "num_replaced_by_best"})
+    "gradient_population_size": "population_size",
+    "num_replaced_by_best": "num_replaced"})
 PROGRAMS = {x.name: x for x in (TRAIN, TRAIN_PBT, TRAIN_ME_PBT)}
 """The programs that train, by name."""
 

@@ -67,7 +67,7 @@ def train(
     made = plan_experiment(config)
   _warn(made)
   program = experiment_program(config)
-  settings = program.values(made.config) | {
+  settings = config_lib.config_tree_values(made.config) | {
     "launcher": f"{program.name}.py",
     "in_effect": _in_effect(made.setup)}
   if made.setup.controller is not None:

@@ -97,24 +97,3 @@ def test_a_person_can_read_all_flags(name):
   texts = " ".join(flag.declared.help for flag in flags.values())
   named = set(re.findall(r"--(?:no)?(\w+)", texts))
   assert named and not named - flags.keys()
-
-
-_NAMES = {
-  "seed": "seed", "backend": "backend", "env_name": "env_name",
-  "sizes": "sizes", "num_envs": "num_envs", "population_size": "num_seeds"}
-
-
-@pytest.mark.parametrize(("message", "expected"), [
-  ("backend='mjx' is not one of 'ant'; leave it out.",
-   "--backend=mjx is not one of 'ant'; leave it out."),
-  ("seed must be 0 or more.", "--seed must be 0 or more."),
-  ("a seed is a seed; lower num_envs.", "a seed is a seed; lower --num_envs."),
-  ("population_size=3 and (num_envs=4)", "--num_seeds=3 and (--num_envs=4)"),
-  ("sizes=(8, 8) or sizes=(8,)", "--sizes=8,8 or --sizes=8"),
-  # What are flags already, names of something else, or calls.
-  *[(x, x) for x in (
-    "--backend=mjx: --num_envs", "did you mean 'num_envs'?",
-    "--env_name=num_envs:env_name and a.env_name and /num_envs/x",
-    "give Config(num_envs=4)", "my_num_envs and num_envs_2")]])
-def test_settings_are_named_as_flags(message, expected):
-  assert flags_lib.name_flags(message, _NAMES) == expected

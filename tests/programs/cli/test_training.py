@@ -2,6 +2,7 @@
 
 import pytest
 
+from qdrl_haiku import config as config_lib
 from qdrl_haiku.programs import experiment
 from qdrl_haiku.programs.cli import training
 from qdrl_haiku.programs.cli.flags import Given
@@ -14,7 +15,7 @@ def _resumed(program, logdir, begun, **changes):
   """The configuration with which a run goes on."""
   config = program.configure(_MAZE | begun)
   RunDirectory(logdir).begin(
-    program.values(config) | {"launcher": f"{program.name}.py"})
+    config_lib.config_tree_values(config) | {"launcher": f"{program.name}.py"})
   given = {"resume": True, "logdir": str(logdir)} | changes
   return training.configure_training_from_flags(
     program, Given(given, frozenset(given)))

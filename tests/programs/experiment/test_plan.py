@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 
+from qdrl_haiku import config as config_lib
 from qdrl_haiku import controllers, environments
 from qdrl_haiku.programs import experiment, runs
 from qdrl_haiku.programs.experiment.plan import plan_experiment
@@ -18,12 +19,13 @@ _MAZE = {
 
 
 def _setup(**settings):
-  return experiment.TRAIN_ME_PBT.configure(_MAZE | settings).build()
+  return experiment.build(
+    experiment.TRAIN_ME_PBT.configure(_MAZE | settings))
 
 
 @pytest.mark.parametrize("settings", [
-  {"controller": "mf_pbt", "gradient_population_size": 8},
-  {"num_replaced_by_best": 4, "num_parents": 4, "num_initial_genotypes": 5},
+  {"controller": "mf_pbt", "population_size": 8},
+  {"num_replaced": 4, "num_parents": 4, "num_initial_genotypes": 5},
   {"controller": "pb2", "num_initial_genotypes": 200}], ids=str)
 def test_the_first_elites_need_not_be_as_many_as_members(settings):
   setup = _setup(**settings)
@@ -40,7 +42,7 @@ def test_a_controller_that_has_nothing_to_tune_is_refused():
   config = experiment.TRAIN_ME_PBT.configure(_MAZE | {"emitter": "ga"})
   config = dataclasses.replace(config, controller=controllers.PB2Config())
   with pytest.raises(ValueError, match=r"controller=PB2Config.* has no effect"):
-    config.build()
+    experiment.build(config)
   # Beside a preset's a flag that is typed may leave it without effect.
   given = _MAZE | {"emitter": "ga", "controller": "pb2"}
   found = experiment.TRAIN_ME_PBT.configure(given, typed=frozenset({"emitter"}))
@@ -88,7 +90,7 @@ def test_offspring_of_a_critic_have_a_learning_rate(emitter):
   config = experiment.TRAIN_ME_PBT.configure(
     _MAZE | {"emitter": emitter, "offspring_learning_rate": 1e-3},
     frozenset({"emitter", "offspring_learning_rate"}))
-  assert config.build().qd.teaching.offspring_learning_rate == 1e-3
+  assert experiment.build(config).qd.teaching.offspring_learning_rate == 1e-3
 
 
 @pytest.mark.parametrize(("emitter", "expected"), [
@@ -96,7 +98,7 @@ def test_offspring_of_a_critic_have_a_learning_rate(emitter):
   ("ga", 0)])
 def test_elites_replace_two_members_by_default_but_not_all(emitter, expected):
   config = experiment.TRAIN_ME_PBT.configure(_MAZE | {"emitter": emitter})
-  assert config.build().qd.num_replaced_by_samples == expected
+  assert experiment.build(config).qd.num_replaced_by_samples == expected
 
 
 @pytest.mark.parametrize(("flags", "expected"), [
@@ -123,7 +125,7 @@ def test_a_critic_of_a_repertoire_remembers_a_whole_run_too():
 
 
 @pytest.mark.parametrize(("program", "flags"), [
-  (experiment.TRAIN, {"learner": "ppo", "eval_interval": 4000}),
+  (experiment.TRAIN, {"learner": "ppo", "perturbation_interval": 4000}),
   (experiment.TRAIN_ME_PBT, {"emitter": "ga"}),
   (experiment.TRAIN_ME_PBT, {"emitter": "ga", "learner": "ppo"})], ids=str)
 @pytest.mark.parametrize("earlier", [None, 100_000])
@@ -133,7 +135,8 @@ def test_what_keeps_no_replay_can_be_made_longer(
   given = _MAZE | flags | {"replay_capacity": earlier}
   first = plan_experiment(program.configure(given | {"num_timesteps": 200_000}))
   RunDirectory(tmp_path).begin(
-    program.values(first.config) | {"launcher": f"{program.name}.py"})
+    config_lib.config_tree_values(first.config)
+    | {"launcher": f"{program.name}.py"})
   longer = dataclasses.replace(
     experiment.read_config(str(tmp_path)).run, num_timesteps=400_000)
   again = plan_experiment(dataclasses.replace(
@@ -148,4 +151,4 @@ def test_python_runs_remember_all_of_it_too():
   config = experiment.Config(
     environment=environments.EnvironmentConfig("point_maze"),
     run=runs.RunConfig(num_timesteps=400_000))
-  assert config.build().config.replay_capacity == 400_000
+  assert experiment.build(config).config.replay_capacity == 400_000

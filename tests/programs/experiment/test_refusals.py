@@ -32,14 +32,16 @@ _CASES = [
   ("train_pbt", f"--controller={_HERE}:controller_without_state",
    "update returns a Decision that is no pair of its state and a Decision"),
   # Numbers and lists.
-  ("train", "--seed=4294967295 --num_seeds=2", "seed .*below.* 2..32, got 4"),
+  ("train", "--seed=4294967295 --population_size=2",
+   "seed .*below.* 2..32, got 4"),
   # Lengths.
   ("train", "--num_timesteps=801", "num_timesteps=801.*800 can"),
-  ("train", "--eval_interval=801", "interval=801 .* 800 or 808"),
+  ("train", "--perturbation_interval=801", "interval=801 .* 800 or 808"),
   ("train_me_pbt", "--num_generations=2 --num_timesteps=2000",
    "--num_timesteps=2000 has no effect.*--num_generations.*leave"),
   # Memory and time.
-  ("train", "--num_seeds=2147483647", "this run would need .* population_size"),
+  ("train", "--population_size=2147483647",
+   "this run would need .* population_size"),
   # Two that don't fit.
   ("train", "--replay_capacity=500", "size=1000 .*capacity=500.*lower"),
   ("train", "--n_step=64 --num_envs=16 --replay_capacity=1000",
@@ -108,9 +110,9 @@ _CASES = [
    "--emitter=cma --learner=td3 --hidden_layer_sizes=8 --num_strategies=3 "
    "--variation_batch_size=10", "make 10 offspring; give a multiple of 3 that"),
   # Beside defaults that nobody typed.
-  ("train_me_pbt", "--emitter=pbt:2,ga:4 --num_replaced_by_best=2",
+  ("train_me_pbt", "--emitter=pbt:2,ga:4 --num_replaced=2",
    "emitter=pbt:2,ga:4 is too small for num_replaced=2, .*replace fewer"),
-  ("train_me_pbt", "--gradient_population_size=2 --num_replaced_by_best=2",
+  ("train_me_pbt", "--population_size=2 --num_replaced=2",
    "population_size=2 is too small for num_replaced=2, since no parent"),
   ("train_me_pbt", "--emitter=pbt:6,ga:4 --controller=mf_pbt",
    "emitter=pbt:6,ga:4 can't be divided into 2 groups.* a multiple of 8"),
@@ -169,7 +171,7 @@ def controller_without_state(search_space):
 _SETTINGS = {
   name
   for program in experiment.PROGRAMS.values()
-  for name in (*program.settings(), *program.renamed)}
+  for name in program.settings()}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -201,13 +203,12 @@ def test_nonsense_is_refused(program, flags, message, tmp_path, monkeypatch):
   # What is named was typed, or can be in this program.
   known, typed = experiment.PROGRAMS[program], re.findall(r"--(\w+)", flags)
   named = set(re.findall(r"\w+_\w+", str(error.value))) & _SETTINGS
-  named = {known.renamed.get(name, name) for name in named}
   assert named <= {*known.flags(), *typed, *_IN_PYTHON}
 
 
 _LIMITS = [
   ("train_me_pbt", "--emitter=pbt:2,ga:4"), ("train_me_pbt", "--emitter=pbt:1"),
-  ("train_me_pbt", "--gradient_population_size=2"),
+  ("train_me_pbt", "--population_size=2"),
   ("train_pbt", "--num_replaced=7"), ("train_pbt", "--population_size=1"),
   ("train_pbt", "--controller=pb2 --population_size=200"),
   ("train", "--min_replay_size=150000 --num_timesteps=1000000"),
