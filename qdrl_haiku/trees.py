@@ -1,5 +1,8 @@
 """Names, compares and describes trees of arrays."""
 
+import inspect
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 
@@ -17,6 +20,12 @@ def all_finite_leaves(tree: Tree, num_axes: int = 1) -> Array:
     for x in jax.tree.leaves(tree)
     if jnp.issubdtype(x.dtype, jnp.floating)]
   return jnp.all(jnp.stack(per_leaf), axis=0)
+
+
+def tree_prefix(kind: Callable[..., Tree], rest: object, **parts: Tree) -> Tree:
+  """Makes a tree prefix of a named tuple's kind: `rest` but for some parts."""
+  fields = inspect.signature(kind).parameters
+  return kind(**(dict.fromkeys(fields, rest) | parts))
 
 
 def choose_rows(where: Array, on_true: Tree, on_false: Tree) -> Tree:

@@ -50,6 +50,8 @@ class Emitter(NamedTuple):
     metrics: (state) -> numbers by name, [], for the row of a generation.
     tell_first: as `tell`, for the first individuals of a repertoire, whose
       number may differ from B; None if the emitter doesn't use them.
+    shared: a tree prefix of the state: True for arrays that devices share along
+      their first axis, which is of agents that train; False for all others.
   """
 
   init: Callable[[Key, Repertoire], Tree]
@@ -59,6 +61,7 @@ class Emitter(NamedTuple):
   needs: tuple[str, ...] = ()
   metrics: Callable[[Tree], Metrics] = lambda state: {}
   tell_first: TellFn | None = None
+  shared: Tree = False
 
 
 def genetic_emitter(variation_fn: VariationFn, batch_size: int) -> Emitter:
@@ -114,6 +117,13 @@ def check(
   checks.check_count("batch_size", emitter.batch_size, 0)
   key = jax.eval_shape(lambda: jax.random.key(0))
   state = jax.eval_shape(emitter.init, key, repertoire)
+  try:
+    jax.tree.map(lambda *_: (), emitter.shared, state)
+  except ValueError as error:
+    raise ValueError(
+      f"the emitter's shared={emitter.shared} is no tree prefix of the state "
+      "that its init returns; give the state's records, with True or False in "
+      "place of arrays.") from error
   genotypes, asked = check_emitter_ask(
     emitter, repertoire, jax.eval_shape(emitter.ask, state, repertoire, key))
   _check_state("ask", asked, state)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from qdrl_haiku import trees
 from qdrl_haiku.map_elites.emitters import Emitter, Evaluated
 from qdrl_haiku.map_elites.repertoire import Repertoire
 from qdrl_haiku.types import Array, Key, Metrics, Tree
@@ -168,7 +169,9 @@ def multi_emitter(
   needs = sorted({name for part in parts for name in part.needs})
   is_told = any(part.tell_first for part in parts)
   first = tell_first if is_told else None
-  return Emitter(init, ask, tell, size, tuple(needs), metrics, first)
+  shared = trees.tree_prefix(
+    MultiEmitterState, False, states=tuple(part.shared for part in parts))
+  return Emitter(init, ask, tell, size, tuple(needs), metrics, first, shared)
 
 
 def multi_emitter_shares(

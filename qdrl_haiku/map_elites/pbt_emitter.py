@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from qdrl_haiku import trees
 from qdrl_haiku.map_elites.emitters import Emitter, Evaluated, emit_offspring
 from qdrl_haiku.map_elites.repertoire import Repertoire
 from qdrl_haiku.map_elites.variation import VariationFn
@@ -187,7 +188,9 @@ def pbt_emitter(
       members=members, hyperparams=hyperparams, metrics={}, fitness=fitness,
       decision=decision, sampled_cells=sampled_cells, controller=remembered)
 
-  return Emitter(init, ask, tell, population_size + variation_batch_size)
+  return Emitter(
+    init, ask, tell, population_size + variation_batch_size,
+    shared=trees.tree_prefix(PBTEmitterState, False, members=True))
 
 
 def _sampling_order(fitness: Array, parents: Array) -> Array:

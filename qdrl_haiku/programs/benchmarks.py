@@ -70,7 +70,7 @@ def benchmark_generations(
   """Times whole generations, compiled and called as a run does."""
   assert setup.mesh is not None
   begin = time.monotonic()
-  made = compilation.make_programs(setup, setup.mesh, run_key, cache)
+  made = compilation.make_programs(generation.prepare(setup), run_key, cache)
   # Both at once, as a run does.
   made.begin_to_compile()
   state = jax.block_until_ready(made.init(run_key))

@@ -8,7 +8,12 @@ from qdrl_haiku.training.config import (
   training_iteration_steps,
 )
 from qdrl_haiku.training.elites import vary_elites
-from qdrl_haiku.training.generation import init, restart_generation, step
+from qdrl_haiku.training.generation import (
+  init,
+  prepare,
+  restart_generation,
+  step,
+)
 from qdrl_haiku.training.learning import train_members
 from qdrl_haiku.training.repertoire_config import RepertoireConfig
 from qdrl_haiku.training.search_spaces import search_space, with_hyperparameters
@@ -19,5 +24,6 @@ from qdrl_haiku.training.state import (
   Members,
   Population,
   State,
+  Trainer,
 )
 from qdrl_haiku.training.teachers import teacher

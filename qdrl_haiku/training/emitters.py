@@ -14,13 +14,16 @@ from qdrl_haiku.training import population, teachers
 from qdrl_haiku.training import setup as setup_lib
 from qdrl_haiku.training.learning import train_members
 from qdrl_haiku.training.setup import Setup
-from qdrl_haiku.training.state import Members, State
+from qdrl_haiku.training.state import Members
 from qdrl_haiku.types import Array, Hyperparams, Key, Metrics, Tree
 
 
 def make_training_emitter(setup: Setup) -> map_elites.Emitter:
-  """Makes the emitter that a setup names."""
-  setup_lib.check_setup(setup)
+  """Makes the emitter that a setup names.
+
+  Raises:
+    ValueError: if a user's own isn't as `map_elites.Emitter` says.
+  """
   emitter, size = setup.qd.emitter, setup.qd.variation_batch_size
   if not isinstance(emitter, tuple):
     return _make(setup, emitter)
@@ -30,60 +33,21 @@ def make_training_emitter(setup: Setup) -> map_elites.Emitter:
   return _as_planned(setup, several)
 
 
-def training_emitter_state(setup: Setup, state: State) -> Tree:
-  """Returns the emitter's state, with the population and its members in it."""
-  if not setup.trains_members:
-    return state.emitter
-  population = state.population._replace(members=state.members)
-  if not isinstance(setup.qd.emitter, tuple):
-    return population
-  states = (population, *state.emitter.states[1:])
-  return state.emitter._replace(states=states)
-
-
-def with_training_emitter_state(
-  setup: Setup, state: State, emitter: Tree
-) -> State:
-  """Replaces the part of a state that `training_emitter_state` returns."""
-  if not setup.trains_members:
-    return state._replace(emitter=emitter)
-  population, emitter = emitter, ()
-  if isinstance(setup.qd.emitter, tuple):
-    emitter, (population, *others) = population, population.states
-    emitter = emitter._replace(states=((), *others))
-  return state._replace(
-    emitter=emitter, members=population.members,
-    population=population._replace(members=()))
-
-
-def check_users_emitters(
-  setup: Setup, repertoire: map_elites.Repertoire
-) -> None:
-  """Refuses a user's emitter that isn't as `map_elites.Emitter` says.
-
-  The package's own aren't checked: members have no initial states yet.
-  """
-  emitter = setup.qd.emitter
-  if isinstance(emitter, tuple):
-    for part in emitter:
-      if part.emitter is not None:
-        map_elites.check(_make_part(setup, part), repertoire)
-  elif not isinstance(emitter, str):
-    map_elites.check(make_training_emitter(setup), repertoire)
-
-
 def _make(
   setup: Setup, emitter_fn: str | setup_lib.EmitterFn
 ) -> map_elites.Emitter:
-  """Makes one emitter."""
+  """Makes one emitter; tries it if it's a user's own."""
   if isinstance(emitter_fn, str):
-    emitter_fn = EMITTERS[emitter_fn]
+    return _as_planned(setup, EMITTERS[emitter_fn](setup))
   emitter = emitter_fn(setup)
   if unknown := set(emitter.needs) - {"transitions"}:
     raise ValueError(
       f"the emitter needs {', '.join(sorted(unknown))}, which isn't known of "
       "agents' episodes; transitions are.")
-  return _as_planned(setup, emitter)
+  tessellation = setup.qd.tessellation
+  map_elites.check(_as_planned(setup, emitter), jax.eval_shape(
+    lambda: map_elites.Repertoire.init(_elite(setup), tessellation)))
+  return emitter
 
 
 def _as_planned(
@@ -165,11 +129,7 @@ def _improvements(setup: Setup) -> map_elites.Emitter:
     return map_elites.Strategies._make(
       [*map(everywhere, functions), num_strategies, population_size])
 
-  keys = jax.random.split(jax.random.key(0), qd.num_initial_genotypes)
-  elites = jax.eval_shape(
-    functools.partial(elites_lib.random_elites, setup), keys)
-  elite = jax.tree.map(
-    lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), elites)
+  elite = _elite(setup)
   # A critic's weights are no part of what an elite does.
   paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(elite)]
   of_policy = _is_of_policy if any(map(_is_of_policy, paths)) else None
@@ -200,6 +160,14 @@ def _taught(
       sees_targets=sees_targets, mesh=setup.mesh),
     setup.qd.variation_fn, gradient_batch_size=improved,
     injection_batch_size=injected, variation_batch_size=varied)
+
+
+def _elite(setup: Setup) -> map_elites.Elite:
+  """Returns shapes and dtypes of an elite."""
+  elites = jax.eval_shape(lambda: elites_lib.random_elites(
+    setup, jax.random.split(jax.random.key(0), 1)))
+  return jax.tree.map(
+    lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), elites)
 
 
 def _is_of_policy(path: jax.tree_util.KeyPath) -> bool:

@@ -5,37 +5,29 @@
 first one can train before the second one is compiled.
 """
 
-from typing import Any
-
 from qdrl_haiku import eager
-from qdrl_haiku.training import emitters, population, quality_diversity
-from qdrl_haiku.training import setup as setup_lib
-from qdrl_haiku.training.setup import Setup
-from qdrl_haiku.training.state import GenerationReport, InitialStates, State
+from qdrl_haiku.training import population, quality_diversity
+from qdrl_haiku.training.setup import Setup, check_setup
+from qdrl_haiku.training.state import (
+  GenerationReport,
+  InitialStates,
+  State,
+  Trainer,
+)
 from qdrl_haiku.types import Key
 
 
-def generation_method(setup: Setup) -> Any:
-  """Returns the module that trains a setup, by functions of the same names.
+def prepare(setup: Setup) -> Trainer:
+  """Checks a setup, before anything is compiled, and makes what trains it.
 
-  init: as `init` in this module.
-  draw: (setup, run_key, generation, num_agents) -> the `InitialStates` of a
-    generation; generation 0 is for `init`.
-  train: (setup, state, pool, run_key) -> (state, `Trained`), the first part of
-    `step`, with `InitialStates.pool`.
-  evaluate: (setup, state, trained, env_states, run_key) -> (state, report), the
-    second part, with `InitialStates.evaluation`.
-  restart: as `restart_generation`.
+  Raises:
+    ValueError: if settings don't fit each other, or if an emitter isn't as
+      `map_elites.Emitter` says.
   """
-  return population if setup.map_elites is None else quality_diversity
-
-
-def check_generation(setup: Setup) -> None:
-  """Refuses a setup that can't be trained, before anything is compiled."""
+  check_setup(setup)
   if setup.map_elites is None:
-    setup_lib.check_setup(setup)
-  else:
-    emitters.make_training_emitter(setup)
+    return population.make_trainer(setup)
+  return quality_diversity.make_trainer(setup)
 
 
 @eager.compiled_if_eager("setup")
@@ -48,7 +40,7 @@ def init(
     setup: what is trained.
     run_key: the run's key; or keys [P], one for each of the members, if these
       are independent runs without a controller.
-    initial: the result of `draw` for generation 0; drawn here by default.
+    initial: of `Trainer.draw` for generation 0; drawn here by default.
 
   Returns:
     New members, or a repertoire of random agents with the emitter's state.
@@ -57,7 +49,7 @@ def init(
     ValueError: if settings don't fit each other, or if the learner or an
       emitter isn't as `learners.Learner` or `map_elites.Emitter` says.
   """
-  return generation_method(setup).init(setup, run_key, initial)
+  return prepare(setup).init(run_key, initial)
 
 
 @eager.compiled_if_eager("setup")
@@ -85,11 +77,7 @@ def step(
   Returns:
     The state after the controller's decision, and what happened.
   """
-  of = generation_method(setup)
-  initial = of.draw(
-    setup, run_key, state.generation + 1, setup.num_evaluated[1])
-  state, trained = of.train(setup, state, initial.pool, run_key)
-  return of.evaluate(setup, state, trained, initial.evaluation, run_key)
+  return prepare(setup).step(state, run_key)
 
 
 @eager.compiled_if_eager("setup")
@@ -102,4 +90,4 @@ def restart_generation(setup: Setup, state: State, run_key: Key) -> State:
       members that an elite has replaced keep its networks.
     run_key: the run's key.
   """
-  return generation_method(setup).restart(setup, state, run_key)
+  return prepare(setup).restart(state, run_key)

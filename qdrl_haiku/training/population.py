@@ -1,7 +1,9 @@
 """A generation of members alone: evaluate, decide, inherit.
 
-`generation_method` says what each function takes and returns.
+`Trainer` says what each function takes, beside the setup, and returns.
 """
+
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +12,6 @@ from qdrl_haiku import actors, controllers, environments, trees
 from qdrl_haiku.cpu import one_by_one
 from qdrl_haiku.distributed import moving, sharding
 from qdrl_haiku.training import members as members_lib
-from qdrl_haiku.training import setup as setup_lib
 from qdrl_haiku.training.learning import train_members
 from qdrl_haiku.training.setup import Scores, Setup
 from qdrl_haiku.training.state import (
@@ -21,8 +22,20 @@ from qdrl_haiku.training.state import (
   Population,
   State,
   Trained,
+  Trainer,
 )
 from qdrl_haiku.types import Array, Hyperparams, Key, Tree
+
+
+def make_trainer(setup: Setup) -> Trainer:
+  """Makes what trains a population."""
+  population = trees.tree_prefix(Population, False, members=True)
+  return Trainer(
+    setup, draw=functools.partial(draw, setup),
+    init=functools.partial(init, setup), train=functools.partial(train, setup),
+    evaluate=functools.partial(evaluate, setup),
+    restart=functools.partial(restart, setup),
+    shared=trees.tree_prefix(State, False, emitter=population))
 
 
 def draw(
@@ -35,7 +48,6 @@ def draw(
 
 def init(setup: Setup, run_key: Key, initial: InitialStates | None) -> State:
   """Returns new members in environments, and their hyperparameters."""
-  setup_lib.check_setup(setup)
   members_lib.check_members_learner(setup)
   size = setup.config.population_size
   controller: Tree = ()
@@ -50,8 +62,8 @@ def init(setup: Setup, run_key: Key, initial: InitialStates | None) -> State:
   pool = () if initial is None else initial.pool
   return State(
     generation=jnp.zeros((), jnp.int32),
-    members=members_lib.first_members(setup, keys, pool),
-    population=Population(
+    emitter=Population(
+      members=members_lib.first_members(setup, keys, pool),
       hyperparams=hyperparams,
       recent_fitness=jnp.full(
         (size, setup.config.fitness_window), jnp.nan, jnp.float32),
@@ -66,7 +78,7 @@ def train(
   members, *trained = setup.over_members(train_members)(
     state.members._replace(pool=pool), state.hyperparams,
     jax.vmap(jax.random.split)(keys)[:, 0])
-  return state._replace(members=members), Trained(*trained)
+  return state.with_members(members), Trained(*trained)
 
 
 def evaluate(
@@ -79,9 +91,7 @@ def evaluate(
     setup,
     members_lib.member_evaluation_keys(_next_keys(setup, state, run_key)),
     env_states)
-  members, (hyperparams, recent_fitness, controller) = (
-    state.members,
-    state.population)
+  members, hyperparams, recent_fitness, controller = state.emitter
   with jax.named_scope("evaluate"):
     evaluated = setup.over_members(_evaluate_members)(members, env_states)
     # A few numbers per member, which every device then knows of all of them.
@@ -128,18 +138,15 @@ def evaluate(
     recent_fitness = recent_fitness[decision.parents]
     hyperparams = decision.hyperparams
     report = report._replace(decision=decision, next_hyperparams=hyperparams)
-  state = state._replace(
-    generation=generation, members=members,
-    population=Population(hyperparams, recent_fitness, controller))
-  return state, report
+  population = Population(members, hyperparams, recent_fitness, controller)
+  return State(generation, population), report
 
 
 def restart(setup: Setup, state: State, run_key: Key) -> State:
   """Replaces all members by new ones, which have no fitness yet."""
-  nothing = jnp.full_like(state.population.recent_fitness, jnp.nan)
-  return state._replace(
+  return state._replace(emitter=state.emitter._replace(
     members=members_lib.new_members(setup, run_key, state.generation),
-    population=state.population._replace(recent_fitness=nothing))
+    recent_fitness=jnp.full_like(state.emitter.recent_fitness, jnp.nan)))
 
 
 def _next_keys(setup: Setup, state: State, run_key: Key) -> Key:

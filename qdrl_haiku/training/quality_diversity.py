@@ -1,7 +1,10 @@
 """A generation of MAP-Elites with agents: ask, evaluate, add, tell.
 
-`generation_method` says what each function takes and returns.
+`Trainer` says what each function takes, beside the setup and its emitter, and
+returns.
 """
+
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +12,7 @@ import jax.numpy as jnp
 from qdrl_haiku import map_elites, prng, trees
 from qdrl_haiku.distributed import sharding
 from qdrl_haiku.training import elites as elites_lib
-from qdrl_haiku.training import emitters
+from qdrl_haiku.training import emitters as emitters_lib
 from qdrl_haiku.training import members as members_lib
 from qdrl_haiku.training.setup import Setup
 from qdrl_haiku.training.state import (
@@ -18,8 +21,28 @@ from qdrl_haiku.training.state import (
   InitialStates,
   State,
   Trained,
+  Trainer,
 )
 from qdrl_haiku.types import Array, Key, Tree
+
+
+def make_trainer(setup: Setup) -> Trainer:
+  """Makes what fills a repertoire, with members or without."""
+  emitter = emitters_lib.make_training_emitter(setup)
+  repertoire: Tree = False
+  if setup.qd.shard_repertoire:
+    # What is small stays on every device, where all of it is looked at.
+    small: list[Tree] = [False] * 4
+    repertoire = setup.qd.tessellation.repertoire_type(True, *small)
+  return Trainer(
+    setup, draw=functools.partial(draw, setup),
+    init=functools.partial(init, setup, emitter),
+    train=functools.partial(train, setup, emitter),
+    evaluate=functools.partial(evaluate, setup, emitter),
+    restart=functools.partial(restart, setup),
+    shared=trees.tree_prefix(
+      State, False, emitter=emitter.shared, repertoire=repertoire),
+    needs=emitter.needs)
 
 
 def draw(
@@ -37,9 +60,12 @@ def draw(
   return InitialStates(pool, members_lib.draw_member_evaluation(setup, keys))
 
 
-def init(setup: Setup, run_key: Key, initial: InitialStates | None) -> State:
+def init(
+  setup: Setup, emitter: map_elites.Emitter, run_key: Key,
+  initial: InitialStates | None,
+) -> State:
   """Returns a repertoire of random agents, and the emitter's state."""
-  qd, emitter = setup.qd, emitters.make_training_emitter(setup)
+  qd = setup.qd
   if setup.trains_members:
     members_lib.check_members_learner(setup)
   if initial is None:
@@ -52,11 +78,10 @@ def init(setup: Setup, run_key: Key, initial: InitialStates | None) -> State:
     setup, elites, initial.evaluation, needs)
   repertoire, emitter_state = map_elites.init(
     emitter, qd.tessellation, evaluated, jax.random.fold_in(run_key, 0))
-  emitters.check_users_emitters(setup, repertoire)
   state = State(
-    generation=jnp.zeros((), jnp.int32), repertoire=repertoire,
+    generation=jnp.zeros((), jnp.int32), emitter=emitter_state,
+    repertoire=repertoire,
     initial_steps=jnp.sum(evaluation.lengths, dtype=jnp.int32))
-  state = emitters.with_training_emitter_state(setup, state, emitter_state)
   if qd.resampling is not None:
     archive = map_elites.DeepArchive.init(
       qd.resampling, setup.num_offspring, qd.tessellation, evaluated)
@@ -66,36 +91,35 @@ def init(setup: Setup, run_key: Key, initial: InitialStates | None) -> State:
   keys = members_lib.member_keys(run_key, 0, setup.config.population_size)
   put = setup.over_members(members_lib.put_members_into_environments)
   env_states = members_lib.first_member_states(setup, keys, initial.pool)
-  return state._replace(members=put(state.members, env_states, keys))
+  return state.with_members(put(state.members, env_states, keys))
 
 
 def train(
-  setup: Setup, state: State, pool: Tree, run_key: Key
+  setup: Setup, emitter: map_elites.Emitter, state: State, pool: Tree,
+  run_key: Key,
 ) -> tuple[State, Trained]:
   """Asks for offspring, for which members train."""
   if setup.trains_members:
-    state = state._replace(members=state.members._replace(pool=pool))
+    state = state.with_members(state.members._replace(pool=pool))
   key = jax.random.fold_in(run_key, state.generation + 1)
-  offspring, emitter_state = emitters.make_training_emitter(setup).ask(
-    emitters.training_emitter_state(setup, state), state.repertoire,
+  offspring, emitter_state = emitter.ask(
+    state.emitter, state.repertoire,
     jax.random.fold_in(key, prng.OfGeneration.ASK))
   if state.archive:
     drawn, archive = state.archive.sample(key)
     offspring = jax.tree.map(lambda *x: jnp.concatenate(x), offspring, drawn)
     state = state._replace(archive=archive)
-  state = emitters.with_training_emitter_state(setup, state, emitter_state)
-  return state, Trained(offspring=offspring)
+  return state._replace(emitter=emitter_state), Trained(offspring=offspring)
 
 
 def evaluate(
-  setup: Setup, state: State, trained: Trained, env_states: Tree, run_key: Key
+  setup: Setup, emitter: map_elites.Emitter, state: State, trained: Trained,
+  env_states: Tree, run_key: Key,
 ) -> tuple[State, GenerationReport]:
   """Evaluates offspring, adds them to the repertoire, and tells the emitter."""
   qd = setup.qd
   generation = state.generation + 1
   key = jax.random.fold_in(run_key, generation)
-  emitter = emitters.make_training_emitter(setup)
-  emitter_state = emitters.training_emitter_state(setup, state)
   elites = trained.offspring
   evaluation, evaluated = elites_lib.judge_elites(
     setup, elites, env_states, emitter.needs)
@@ -112,7 +136,7 @@ def evaluate(
     elites, evaluation, finite, fitness = jax.tree.map(
       lambda x: x[:size], (elites, evaluation, finite, fitness))
   repertoire, archive, emitter_state = map_elites.add_and_tell(
-    emitter, state.repertoire, archive, emitter_state, evaluated, key)
+    emitter, state.repertoire, archive, state.emitter, evaluated, key)
   if archive:
     of_archive["qd/evaluations_per_elite"] = archive.evaluations_per_elite
   index = jnp.argmax(jnp.where(finite, fitness, -jnp.inf))
@@ -132,23 +156,28 @@ def evaluate(
     repertoire_metrics=map_elites.metrics(repertoire, qd.qd_offset)
     | of_archive,
     emitter_metrics=emitter.metrics(emitter_state))
-  before = state.population
-  state = emitters.with_training_emitter_state(
-    setup, state, emitter_state
-  )._replace(repertoire=repertoire, archive=archive, generation=generation)
+  after = state._replace(
+    generation=generation, emitter=emitter_state, repertoire=repertoire,
+    archive=archive)
   if setup.trains_members:
-    report = _of_members(setup, report, before, state.population)
-  return state, report
+    report = _of_members(setup, report, _told(state), _told(after))
+  return after, report
 
 
 def restart(setup: Setup, state: State, run_key: Key) -> State:
   """Replaces members by new ones; those made of elites keep their networks."""
   fresh = members_lib.new_members(setup, run_key, state.generation)
   is_sampled = sharding.shard_into_slots(
-    setup.mesh, state.population.sampled_cells >= 0)
+    setup.mesh, _told(state).sampled_cells >= 0)
   learners = trees.choose_rows(
     is_sampled, state.members.learner, fresh.learner)
-  return state._replace(members=fresh._replace(learner=learners))
+  return state.with_members(fresh._replace(learner=learners))
+
+
+def _told(state: State) -> map_elites.PBTEmitterState:
+  """Returns what the emitter of members knows of them."""
+  assert isinstance(state.population, map_elites.PBTEmitterState)
+  return state.population
 
 
 def _of_members(

@@ -1,13 +1,20 @@
 """The state of training, and the records of what a generation did."""
 
-import dataclasses
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 
-from qdrl_haiku import actors, controllers, environments, replay, types
+from qdrl_haiku import (
+  actors,
+  controllers,
+  environments,
+  map_elites,
+  replay,
+  types,
+)
 from qdrl_haiku.training.setup import Scores, Setup
-from qdrl_haiku.types import Array, Hyperparams, Metrics, Tree
+from qdrl_haiku.types import Array, Hyperparams, Key, Metrics, Tree
 
 
 class Members(NamedTuple):
@@ -25,8 +32,9 @@ class Members(NamedTuple):
 
 
 class Population(NamedTuple):
-  """The state of a population beside its members."""
+  """The state of a population that feeds no repertoire."""
 
+  members: Members
   hyperparams: Hyperparams  # The members', float32 leaves [P].
   # [P, fitness_window], by the last evaluations, the latest at the end, NaN
   # before the first; a child has its parent's.
@@ -37,45 +45,44 @@ class Population(NamedTuple):
 class State(NamedTuple):
   """Everything that training needs in order to go on.
 
-  What a setup lacks (agents that train, a repertoire) is () here.
+  What a setup lacks (a repertoire) is () here.
   """
 
   generation: Array  # int32 [], how many have been trained.
-  members: Tree = ()  # A `Members`.
-  # A `Population`; where it feeds a repertoire, the
-  # `map_elites.PBTEmitterState` without its members.
-  population: Tree = ()
+  # Of what makes agents: the state of the setup's emitter, or a `Population`.
+  emitter: Tree
   repertoire: Tree = ()  # Of `map_elites.Elite`s.
-  emitter: Tree = ()  # Of the emitters, beside the population.
   # A `map_elites.DeepArchive`, if agents are evaluated again.
   archive: Tree = ()
   # int32 [], environment steps that evaluating the first genotypes took.
   initial_steps: Tree = ()
 
   @property
+  def population(self) -> Population | map_elites.PBTEmitterState | None:
+    """The state of the agents that train, if there are any."""
+    found = jax.tree.leaves(self.emitter, is_leaf=_is_population)
+    return next(filter(_is_population, found), None)
+
+  @property
+  def members(self) -> Members:
+    """The agents that train."""
+    assert self.population is not None
+    return self.population.members
+
+  @property
   def hyperparams(self) -> Hyperparams:
     """The members' hyperparameters, leaves [P]; () without members."""
-    return self.population.hyperparams if self.population else ()
+    return () if self.population is None else self.population.hyperparams
+
+  def with_members(self, members: Tree) -> "State":
+    """Replaces the agents that train."""
+    return self._replace(emitter=jax.tree.map(
+      lambda x: x._replace(members=members) if _is_population(x) else x,
+      self.emitter, is_leaf=_is_population))
 
 
-def state_shardings(
-  setup: Setup, of_members: jax.sharding.Sharding, replicated: Any
-) -> tuple[State, "Trained"]:
-  """Returns the shardings of the state and of `Trained`, for `jax.jit`.
-
-  They are tree prefixes: `of_members` where devices share an array along its
-  first axis, `replicated` where each device has all of it.
-  """
-  every: Any = [replicated] * len(State._fields)
-  state = State(*every)._replace(members=of_members)
-  qd = setup.map_elites
-  if qd is not None and qd.shard_repertoire:
-    # What is small stays on every device, where all of it is looked at.
-    repertoire: Any = qd.tessellation.repertoire_type(*[replicated] * 5)
-    repertoire = dataclasses.replace(repertoire, genotypes=of_members)
-    state = state._replace(repertoire=repertoire)
-  places: Any = (of_members, of_members, replicated)
-  return state, Trained(*places)
+def _is_population(x: object) -> bool:
+  return isinstance(x, Population | map_elites.PBTEmitterState)
 
 
 class InitialStates(NamedTuple):
@@ -152,3 +159,40 @@ class GenerationReport(NamedTuple):
   sampled_cells: Array
   repertoire_metrics: Metrics = {}
   emitter_metrics: Metrics = {}
+
+
+class Trainer(NamedTuple):
+  """A setup that has been checked, and the pure functions that train it.
+
+  Attributes:
+    setup: what is trained.
+    draw: (run_key, generation, num_agents) -> the `InitialStates` of a
+      generation; generation 0 is for `init`.
+    init: (run_key, `InitialStates` or None) -> the state before the first
+      generation.
+    train: (state, pool, run_key) -> (state, `Trained`), the first part of a
+      generation, with `InitialStates.pool`.
+    evaluate: (state, trained, env_states, run_key) -> (state, report), the
+      second part, with `InitialStates.evaluation`.
+    restart: (state, run_key) -> the state with new members in place of all.
+    shared: a tree prefix of the state: True for arrays that devices share along
+      their first axis, False for those that each has all of.
+    needs: names of what is recorded of evaluations, see `map_elites.Emitter`.
+  """
+
+  setup: Setup
+  draw: Callable[[Key, Array | int, int], InitialStates]
+  init: Callable[[Key, InitialStates | None], State]
+  train: Callable[[State, Tree, Key], tuple[State, Trained]]
+  evaluate: Callable[
+    [State, Trained, Tree, Key], tuple[State, GenerationReport]]
+  restart: Callable[[State, Key], State]
+  shared: State
+  needs: tuple[str, ...] = ()
+
+  def step(self, state: State, run_key: Key) -> tuple[State, GenerationReport]:
+    """Trains for one generation, see `training.step`."""
+    initial = self.draw(
+      run_key, state.generation + 1, self.setup.num_evaluated[1])
+    state, trained = self.train(state, initial.pool, run_key)
+    return self.evaluate(state, trained, initial.evaluation, run_key)

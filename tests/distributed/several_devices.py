@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from qdrl_haiku import controllers, distributed
+from qdrl_haiku import controllers, distributed, training
 from qdrl_haiku.programs.runs import compilation, reevaluation
 from tests.training import common, test_on_policy
 
@@ -55,7 +55,7 @@ def _with_broken_slots(state, size):
     return x.at[size:].set(jnp.nan) if is_float else x
 
   return jax.jit(
-    lambda state: state._replace(members=jax.tree.map(put, state.members)),
+    lambda state: state.with_members(jax.tree.map(put, state.members)),
     out_shardings=jax.tree.map(lambda x: x.sharding, state))(state)
 
 
@@ -71,7 +71,8 @@ def _train(setup, num_devices, num_generations, breaks_slots=False):
   mesh = distributed.population_mesh(
     num_devices if setup.map_elites else size, jax.devices()[:num_devices])
   key = jax.device_put(common.KEY, jax.NamedSharding(mesh, jax.P()))
-  compiled = compilation.make_programs(setup._replace(mesh=mesh), mesh, key)
+  trainer = training.prepare(setup._replace(mesh=mesh))
+  compiled = compilation.make_programs(trainer, key)
   state, reports = compiled.init(key), []
   for generation in range(1, num_generations + 1):
     if breaks_slots:
@@ -85,7 +86,7 @@ def _train(setup, num_devices, num_generations, breaks_slots=False):
   placed = jax.tree.leaves(state.members.environment)[0]
   return {
     "results": _hashes(
-      (jax.tree.map(lambda x: x[:size], members), state._replace(members=()),
+      (jax.tree.map(lambda x: x[:size], members), state.with_members(()),
        reports)),
     "placement": [mesh.size, len(placed)],
     "num_replaced": int(sum(np.sum(x.operator > 0) for x in decisions)),

@@ -69,7 +69,9 @@ def test_an_emitter_as_it_should_be_passes_and_compiles_nothing():
   ({"ask": lambda *args: _OWN.ask(*args)[0]}, "ask returns a dict; return a"),
   ({"tell": lambda *args: args[2].fitness},
    "tell returns differs from that of init: the array is float32(16,), not "
-   "int32()")])
+   "int32()"),
+  ({"shared": (True, False)},
+   "shared=(True, False) is no tree prefix of the state that its init")])
 def test_an_emitter_that_is_none_is_refused_with_the_fix(changes, message):
   with pytest.raises(ValueError) as caught:
     map_elites.check(_OWN._replace(**changes), _ROWS)

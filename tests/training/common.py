@@ -33,9 +33,9 @@ def changed(state, hyperparams=None, **parts):
   """A state whose members have other parts, or other hyperparameters."""
   if hyperparams is None:
     hyperparams = state.hyperparams
-  return state._replace(
-    population=state.population._replace(hyperparams=hyperparams),
-    members=state.members._replace(**parts))
+  emitter = state.emitter._replace(
+    hyperparams=hyperparams, members=state.members._replace(**parts))
+  return state._replace(emitter=emitter)
 
 
 class Trainer:

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from qdrl_haiku import environments, skills
-from qdrl_haiku.training import generation as generation_lib
+from qdrl_haiku import environments, skills, training
 from qdrl_haiku.training import members
 from tests import jaxprs
 from tests.training import common
@@ -77,8 +76,7 @@ def _setup(env=None, **config):
 def _draw(setup, generation):
   """The pool and the evaluation's states of a generation."""
   size = setup.config.population_size
-  return generation_lib.generation_method(setup).draw(
-    setup, _KEY, generation, size)
+  return training.prepare(setup).draw(_KEY, generation, size)
 
 
 def test_all_of_a_generations_resets_are_one_that_is_drawn_before():
@@ -106,7 +104,8 @@ def test_one_environment_draws_what_two_alike_do():
 
 
 def test_no_two_members_instances_or_generations_share_an_initial_state():
-  setup = _setup(population_size=4, num_envs=3, pool_size=2)
+  setup = _setup(
+    population_size=4, num_envs=3, pool_size=2, perturbation_interval=18)
   drawn = [_draw(setup, generation) for generation in range(3)]
   points = np.concatenate(
     [np.reshape(x.obs, (-1, 2)) for initial in drawn for x in initial])

@@ -11,6 +11,7 @@ from qdrl_haiku.programs.accelerators.target import (
   compiling_for_target,
 )
 from qdrl_haiku.programs.runs.compilation import make_programs
+from qdrl_haiku.training.generation import prepare
 from qdrl_haiku.training.setup import Setup
 
 PROGRAMS = ("train", "evaluate")
@@ -32,11 +33,11 @@ def generation_costs(
     ValueError: if jax's compiler for the target isn't installed.
   """
   with compiling_for_target(target, num_devices) as mesh:
-    setup = make_setup()._replace(mesh=mesh)
+    trainer = prepare(make_setup()._replace(mesh=mesh))
     key = jax.eval_shape(lambda: jax.random.key(0))
     everywhere = jax.NamedSharding(mesh, jax.P())
     run_key = jax.ShapeDtypeStruct(key.shape, key.dtype, sharding=everywhere)
-    programs = make_programs(setup, mesh, run_key)
+    programs = make_programs(trainer, run_key)
     return {
       name: accelerator_cost(
         getattr(programs, name).lower().compile(), TARGETS[target])

@@ -20,10 +20,7 @@ from qdrl_haiku.cpu import compiler_options, compiling
 from qdrl_haiku.distributed import sharding
 from qdrl_haiku.programs.storage import fingerprints
 from qdrl_haiku.programs.storage.program_cache import ProgramCache
-from qdrl_haiku.training import generation
-from qdrl_haiku.training import state as state_lib
-from qdrl_haiku.training.setup import Setup
-from qdrl_haiku.training.state import InitialStates, State, Trained
+from qdrl_haiku.training.state import InitialStates, State, Trained, Trainer
 
 _HIT = "/jax/compilation_cache/cache_hits"
 _found = threading.local()
@@ -217,34 +214,36 @@ class Programs(NamedTuple):
 
 
 def make_programs(
-  setup: Setup, mesh: jax.sharding.Mesh,
-  run_key: types.Key | jax.ShapeDtypeStruct, cache: ProgramCache | None = None,
+  trainer: Trainer, run_key: types.Key | jax.ShapeDtypeStruct,
+  cache: ProgramCache | None = None,
 ) -> Programs:
   """Returns what a run calls, traced as far as the shapes need it."""
+  setup, mesh = trainer.setup, trainer.setup.mesh
+  assert mesh is not None
   replicated = NamedSharding(mesh, PartitionSpec())
   members = NamedSharding(mesh, PartitionSpec(sharding.AXIS))
-  shardings, trained = state_lib.state_shardings(setup, members, replicated)
+  shardings, trained = jax.tree.map(
+    lambda is_shared: members if is_shared else replicated,
+    (trainer.shared, Trained(metrics=True, num_updates=True, offspring=False)))
   platform = mesh.devices.flat[0].platform
   options = compiler_options.platform_compiler_options(platform)
   # With a repertoire, `init` also evaluates the first agents.
   to_init = options.often if setup.map_elites else options.once
 
   def jitted(
-    function: Callable[..., Any], options: dict[str, Any],
+    function: Callable[..., types.Tree], options: dict[str, Any],
     out_shardings: types.Tree, **more: Any,
   ) -> Any:
     return jax.jit(
-      functools.partial(function, setup), compiler_options=options,
-      out_shardings=out_shardings, **more)
+      function, compiler_options=options, out_shardings=out_shardings, **more)
 
-  method, donates = generation.generation_method(setup), {"donate_argnums": 0}
-  draw = jitted(method.draw, options.once, members, static_argnums=2)
-  init = jitted(generation.init, to_init, shardings)
-  train = jitted(method.train, options.always, (shardings, trained), **donates)
+  donates = {"donate_argnums": 0}
+  draw = jitted(trainer.draw, options.once, members, static_argnums=2)
+  init = jitted(trainer.init, to_init, shardings)
+  train = jitted(trainer.train, options.always, (shardings, trained), **donates)
   evaluate = jitted(
-    method.evaluate, options.often, (shardings, replicated), **donates)
-  restart = jitted(
-    generation.restart_generation, options.once, shardings, **donates)
+    trainer.evaluate, options.often, (shardings, replicated), **donates)
+  restart = jitted(trainer.restart, options.once, shardings, **donates)
   zero = np.int32(0)
   numbers = setup.num_evaluated
   shapes = cache.read("shapes") if cache is not None else None

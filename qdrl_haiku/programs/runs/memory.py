@@ -15,10 +15,10 @@ from qdrl_haiku import files, types
 from qdrl_haiku.distributed import sharding
 from qdrl_haiku.programs.runs import reevaluation
 from qdrl_haiku.training import config as config_lib
-from qdrl_haiku.training import emitters, teachers
 from qdrl_haiku.training import members as members_lib
+from qdrl_haiku.training import teachers
 from qdrl_haiku.training.setup import Setup
-from qdrl_haiku.training.state import InitialStates, State
+from qdrl_haiku.training.state import InitialStates, State, Trainer
 
 # Parts, and the settings that make them smaller; `_settings` says which
 # settings members, agents and learning are.
@@ -51,20 +51,21 @@ class MemoryPlan(NamedTuple):
 
 
 def memory_plan(
-  setup: Setup, state: State, initial: InitialStates, num_reevaluations: int
+  trainer: Trainer, state: State, initial: InitialStates, num_reevaluations: int
 ) -> MemoryPlan:
   """Sums up what a run holds, of the shapes of its states."""
+  setup = trainer.setup
   num_devices = 1 if setup.mesh is None else setup.mesh.size
-  qd, members = setup.map_elites, state.members
+  qd, members = setup.map_elites, state.members if state.population else None
   repertoire = _bytes((state.repertoire, state.archive)) * num_devices
   if qd is not None and qd.shard_repertoire:
     repertoire -= (num_devices - 1) * _bytes(state.repertoire.genotypes)
-  evaluation = functools.partial(_evaluation, setup, state, initial)
+  evaluation = functools.partial(_evaluation, trainer, state, initial)
   num_agents = sharding.num_sharded_slots(setup.mesh, max(setup.num_evaluated))
   held = {
     "repertoire": repertoire,
     "emitters and controller": num_devices
-    * _bytes((state.population, state.emitter)),
+    * (_bytes(state.emitter) - _bytes(members)),
     "evaluation": evaluation(num_agents, setup.config.num_eval_episodes)}
   batches = num_devices * _shared_batches(setup, state)
   in_turn = {"batches to learn from": batches}
@@ -72,7 +73,7 @@ def memory_plan(
     in_turn["elites evaluated again"] = evaluation(
       reevaluation.reevaluation_batch_size(setup, num_reevaluations),
       num_reevaluations)
-  if members:
+  if members is not None:
     replay, config = _bytes(members.replay), setup.config
     held |= {
       "networks and optimisers": _bytes(members.learner),
@@ -157,10 +158,11 @@ def describe_memory_plan(plan: MemoryPlan, available: int | None) -> str:
 
 
 def _evaluation(
-  setup: Setup, state: State, initial: InitialStates,
+  trainer: Trainer, state: State, initial: InitialStates,
   num_agents: int, num_episodes: int,
 ) -> int:
   """Counts the bytes of agents, of first states, and of what is recorded."""
+  setup = trainer.setup
   env, qd = setup.eval_env, setup.map_elites
   elite = env_state = per_step = 0
   if drawn := jax.tree.leaves(initial.evaluation):
@@ -171,7 +173,7 @@ def _evaluation(
     repertoire = state.repertoire
     elite = _bytes(repertoire.genotypes) // repertoire.fitness.shape[0]
     per_step = descriptor
-    if "transitions" in emitters.make_training_emitter(setup).needs:
+    if "transitions" in trainer.needs:
       per_step += 2 * (env.observation_size + descriptor) + env.action_size + 2
   elif setup.evaluate is not None:
     # Observations, and what is said of each.

@@ -85,10 +85,12 @@ def trees_to_resume(config: RunConfig, state: State) -> dict[str, types.Tree]:
 
   Each can be read without the others.
   """
-  trees = state.members._asdict() if state.members else {}
+  if state.population is None:
+    return {"population": state}
+  trees = state.members._asdict()
   if not config.checkpoint_replay:
     trees.pop("replay", None)
-  return trees | {"population": state._replace(members=())}
+  return trees | {"population": state.with_members(())}
 
 
 def _restored(
@@ -121,7 +123,7 @@ def _restored(
   if setup.on_host:
     env = cast(environments.EnvironmentOnHost, setup.env)
     env.restore(trees["environment"])
-  return state._replace(members=Members(**trees)), record
+  return state.with_members(Members(**trees)), record
 
 
 def _warm_start(setup: Setup, state: State, logdir: str) -> State:
@@ -141,4 +143,4 @@ def _warm_start(setup: Setup, state: State, logdir: str) -> State:
     lambda x, old: sharding.put_sharded(
       x[chosen[np.minimum(np.arange(old.shape[0]), size - 1)]], old.sharding),
     agents, state.members.learner)
-  return state._replace(members=state.members._replace(learner=agents))
+  return state.with_members(state.members._replace(learner=agents))

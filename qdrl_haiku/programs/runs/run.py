@@ -50,7 +50,7 @@ def run(
     settings: all that the user set, for `config.json`.
     may_change: names of the settings that a resumed run may change.
     callback: called with the row of metrics of each generation.
-    programs: (setup, mesh, the run's key) -> `Programs`; by default they are
+    programs: (trainer, the run's key) -> `Programs`; by default they are
       compiled anew.
 
   Returns:
@@ -68,21 +68,21 @@ def run(
   # Everything is checked before anything is written.
   compatibility.check_numeric_compatibility()
   directory = RunDirectory(validation.valid_logdir(config))
+  is_chosen = setup.mesh is None
+  mesh = setup.mesh or setup.make_mesh()
+  setup = setup._replace(mesh=mesh)
   with checks.Refusals() as refusals:
     with refusals.noted():
-      validation.check_valid_run(setup, config)
+      trainer = validation.prepare_valid_run(setup, config)
     if config.resume:
       directory.check_goes_on(settings, may_change)
     else:
       directory.check_begins()
-  is_chosen = setup.mesh is None
-  mesh = setup.mesh or setup.make_mesh()
-  setup = setup._replace(mesh=mesh)
   validation.check_valid_mesh(setup)
   seeds = validation.valid_seeds(setup, config)
-  made = programs(setup, mesh, _run_key_shape(seeds, mesh))
+  made = programs(trainer, _run_key_shape(seeds, mesh))
   plan = memory.memory_plan(
-    setup, made.state, made.initial, config.num_reevaluations)
+    trainer, made.state, made.initial, config.num_reevaluations)
   # All processes have as much.
   available = memory.available_memory_bytes(mesh.local_devices)
   if available is not None:

@@ -12,16 +12,17 @@ from qdrl_haiku.distributed import sharding
 from qdrl_haiku.programs.artifacts.agents import read_agents
 from qdrl_haiku.programs.runs.config import RunConfig
 from qdrl_haiku.programs.storage.directory import ROW_FILES, RunDirectory
-from qdrl_haiku.training import generation
 from qdrl_haiku.training.config import (
   TrainingConfig,
   nearest_interval_multiples,
 )
+from qdrl_haiku.training.generation import prepare
 from qdrl_haiku.training.setup import Setup
+from qdrl_haiku.training.state import Trainer
 
 
-def check_valid_run(setup: Setup, config: RunConfig) -> None:
-  """Refuses a setup and settings that don't fit each other, see `run`."""
+def prepare_valid_run(setup: Setup, config: RunConfig) -> Trainer:
+  """Prepares a setup, unless it and the settings don't fit, see `run`."""
   missing: dict[str, Missing] = {}
   if setup.map_elites is None:
     missing["repertoire"] = Missing("there is no repertoire", ())
@@ -30,7 +31,7 @@ def check_valid_run(setup: Setup, config: RunConfig) -> None:
   interval, size = setup.steps_per_generation, setup.config.population_size
   with checks.Refusals() as refusals:
     with refusals.noted():
-      generation.check_generation(setup)
+      trainer = prepare(setup)
     with refusals.noted():
       config_lib.check_config_tree(config, missing)
     if setup.on_host:
@@ -47,6 +48,7 @@ def check_valid_run(setup: Setup, config: RunConfig) -> None:
     with refusals.noted():
       valid_seeds(setup, config)
     _check_beginning(setup, config)
+  return trainer
 
 
 def _check_beginning(setup: Setup, config: RunConfig) -> None:

@@ -24,13 +24,14 @@ class Killed(Exception):
   """Ends a run where a kill would."""
 
 
-def compiled_once(setup, mesh, run_key):
+def compiled_once(trainer, run_key):
   """Programs that all runs of a setup share."""
+  setup = trainer.setup
   parts = (setup.learner.update, setup.env, setup.map_elites)
   name = (setup.config, *map(id, parts), run_key.shape)
   if name not in _known:
     # With the parts, or others might get their numbers.
-    _known[name] = runs.make_programs(setup, mesh, run_key), parts
+    _known[name] = runs.make_programs(trainer, run_key), parts
   return _known[name][0]
 
 

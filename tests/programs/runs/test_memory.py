@@ -3,7 +3,7 @@
 import jax
 import pytest
 
-from qdrl_haiku import controllers, distributed
+from qdrl_haiku import controllers, distributed, training
 from qdrl_haiku.programs import runs
 from qdrl_haiku.programs.runs import memory
 from tests.training import common, test_teachers
@@ -25,13 +25,15 @@ def _num_bytes(tree):
 def _programs(setup):
   """Of a run on one device, traced as far as their shapes."""
   mesh = distributed.population_mesh(1, jax.devices()[:1])
-  return runs.make_programs(setup._replace(mesh=None), mesh, common.KEY)
+  trainer = training.prepare(setup._replace(mesh=mesh))
+  return runs.make_programs(trainer, common.KEY)
 
 
 def _planned(setup, num_reevaluations=0):
   programs = _programs(setup)
   return memory.memory_plan(
-    setup, programs.state, programs.initial, num_reevaluations)
+    training.prepare(setup), programs.state, programs.initial,
+    num_reevaluations)
 
 
 def test_a_small_population_is_as_worked_by_hand():
@@ -83,7 +85,7 @@ def test_whatever_is_evaluated_is_planned(name, members):
 def test_no_part_of_the_state_is_forgotten(setup):
   programs = _programs(setup)
   state, initial = programs.state, programs.initial
-  plan = memory.memory_plan(setup, state, initial, 0)
+  plan = memory.memory_plan(training.prepare(setup), state, initial, 0)
   # Two counts are left out.
   counts = _num_bytes((state.generation, state.initial_steps))
   held = sum(plan.held.values()) - plan.held["evaluation"]
