@@ -111,9 +111,6 @@ def _environment(tmp_path_factory, worker_id):
   jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
   with pytest.MonkeyPatch.context() as patch:
     patch.setenv("JAX_COMPILATION_CACHE_DIR", cache)
-    # jax's own cache keeps what tests compile.
-    opens = "qdrl_haiku.programs.experiment.cache_key._open"
-    patch.setattr(opens, lambda *_: None)
     # jax sets it where it's imported; launchers find what a user's have.
     patch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
     yield

@@ -6,8 +6,6 @@ each episode starts from an initial state of its own; and states of `reset` have
 exactly the type of those of `step`, so that nothing is compiled twice.
 """
 
-import concurrent.futures
-import functools
 import math
 from collections.abc import Callable
 
@@ -43,7 +41,7 @@ class Environment:
 
   def __init__(
     self, env: SingleEnvironment, *, episode_length: int,
-    descriptor: Descriptor | None = None, sizes: tuple[int, int] | None = None,
+    descriptor: Descriptor | None = None,
   ) -> None:
     """Wraps an environment of one instance, and checks what it returns.
 
@@ -51,8 +49,6 @@ class Environment:
       env: simulates one instance.
       episode_length: truncates episodes, at least 1.
       descriptor: of `info["state_descriptor"]`; `env.descriptor` by default.
-      sizes: (O, A), given if the same environment has passed the checks before;
-        it is then traced only when it is first reset or stepped.
     """
     compatibility.check_numeric_compatibility()
     validation.check_valid_environment(env)
@@ -66,26 +62,18 @@ class Environment:
     # Jitted so that the check below and all later uses share one trace.
     self._env_reset = jax.jit(env.reset)
     self._env_step = jax.jit(env.step)
-    self.observation_size, self.action_size = sizes or (
-      validation.valid_environment_size(env, "observation_size"),
-      validation.valid_environment_size(env, "action_size"))
-    if sizes is None:
-      self._of_batch = self._traced()
+    self.observation_size, self.action_size = (
+      validation.valid_environment_size(env, name)
+      for name in ("observation_size", "action_size"))
+    self._of_batch = self._traced()
     # Jitted also because eager code would return one buffer under two names
     # (brax's metrics are all one zero), and such a state cannot be donated.
     self._reset = jax.jit(self._reset_batch)
     self._advance = jax.jit(self._advance_batch)
     self._step = jax.jit(self._step_batch)
 
-  @functools.cached_property
-  def _of_batch(self) -> tuple[Callable[..., State], Callable[..., State]]:
-    """The reset and the step of B instances, traced when first needed."""
-    # A thread of its own knows neither of a mesh nor of a trace around it.
-    with concurrent.futures.ThreadPoolExecutor(max_workers=1) as executor:
-      return executor.submit(self._traced).result()
-
   def _traced(self) -> tuple[Callable[..., State], Callable[..., State]]:
-    """Traces one instance, and checks what it returns."""
+    """Traces and checks one instance; returns reset and step of B of them."""
     key = jax.eval_shape(lambda: jax.random.key(0))
     action = jax.ShapeDtypeStruct((self.action_size,), jnp.float32)
     size = None if self.descriptor is None else self.descriptor.size

@@ -91,7 +91,7 @@ def registered_environments() -> tuple[str, ...]:
 def create(
   env_name: str | Any, *, backend: str | None = None,
   episode_length: int | None = None, randomize: Sequence[str] = (),
-  sizes: tuple[int, int] | None = None, **kwargs: Any,
+  **kwargs: Any,
 ) -> Any:
   """Creates an environment, of which there can be any number of instances.
 
@@ -111,7 +111,6 @@ def create(
       environment's own number, 1,000 for a user's.
     randomize: what differs from episode to episode, such as
       "friction:uniform:0.5:1.5", see `randomization.randomized`.
-    sizes: (O, A), given if the same `Environment` has passed the checks before.
     **kwargs: arguments of the environment's constructor or of the user's
       function; for Playground, overrides of the environment's configuration.
       brax's robots also take `initial_height` (`brax_tasks.task_from_height`),
@@ -167,8 +166,7 @@ def create(
     env = Environment(
       randomization.randomized(changed, randomize),
       episode_length=(
-        entry.episode_length if episode_length is None else episode_length),
-      sizes=sizes)
+        entry.episode_length if episode_length is None else episode_length))
     if is_users:
       validation.check_valid_environment_values(env)
   return env
@@ -287,7 +285,7 @@ class EnvironmentConfig(Settings):
       found["robot"] = Missing(why, ("env_name",))
     return found
 
-  def make(self, sizes: tuple[int, int] | None = None) -> Any:
+  def make(self) -> Any:
     """Makes the environment; see `create`."""
     more: dict[str, Any] = {}
     if self.env_name == "point_maze":
@@ -301,4 +299,4 @@ class EnvironmentConfig(Settings):
     return create(
       self.env_name, backend=self.backend or None,
       episode_length=self.episode_length,
-      randomize=tuple(filter(None, self.randomize)), sizes=sizes, **more)
+      randomize=tuple(filter(None, self.randomize)), **more)

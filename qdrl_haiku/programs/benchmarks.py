@@ -17,7 +17,6 @@ from qdrl_haiku import map_elites, types
 from qdrl_haiku.cpu import compiler_options, one_by_one
 from qdrl_haiku.distributed import sharding as sharding_lib
 from qdrl_haiku.programs.runs import compilation, records
-from qdrl_haiku.programs.storage.program_cache import ProgramCache
 from qdrl_haiku.training import config as config_lib
 from qdrl_haiku.training import generation, learning, population
 from qdrl_haiku.training import members as members_lib
@@ -64,13 +63,12 @@ def shorten_for_benchmark(
 
 
 def benchmark_generations(
-  setup: Setup, repetitions: int, run_key: types.Key, start: float,
-  cache: ProgramCache | None = None,
+  setup: Setup, repetitions: int, run_key: types.Key, start: float
 ) -> Row:
   """Times whole generations, compiled and called as a run does."""
   assert setup.mesh is not None
   begin = time.monotonic()
-  made = compilation.make_programs(generation.prepare(setup), run_key, cache)
+  made = compilation.make_programs(generation.prepare(setup), run_key)
   # Both at once, as a run does.
   made.begin_to_compile()
   state = jax.block_until_ready(made.init(run_key))

@@ -36,7 +36,7 @@ def test_steps_that_do_not_count_visit_nothing():
 
 def test_a_robots_cells_are_unit_squares_however_far_it_goes():
   # With the sizes that it has, which need no trace then.
-  robot = environments.create("halfcheetah", backend="spring", sizes=(17, 6))
+  robot = environments.create("halfcheetah", backend="spring")
   state = jax.eval_shape(robot.reset, jax.random.split(jax.random.key(0), 4))
   state = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), state)
   physics = state.pipeline_state.pipeline_state
@@ -51,7 +51,7 @@ def test_a_robots_cells_are_unit_squares_however_far_it_goes():
 
 
 def test_what_has_neither_place_nor_descriptor_is_not_counted():
-  env = environments.create("reacher", sizes=(11, 2))
+  env = environments.create("reacher")
   assert actors.coverage_cells(env) is None
   with pytest.raises(ValueError, match="coverage_cells=5 .* none; leave it"):
     actors.coverage_cells(env, 5)

@@ -110,8 +110,8 @@ def test_the_settings_of_brax_for_the_backend_are_kept():
 
 def test_an_ant_begins_where_it_is_told_to():
   env = environments.create(
-    "ant_trap", backend="spring", initial_height=0.75, reset_noise_scale=0.0,
-    sizes=(29, 8)).unwrapped
+    "ant_trap", backend="spring", initial_height=0.75, reset_noise_scale=0.0
+  ).unwrapped
   with brax_loading.quiet_brax_loading():
     state = _jit(env.reset)(jax.random.key(0))
   plain = _robot("ant").sys.init_q
@@ -123,7 +123,7 @@ def test_an_ant_begins_where_it_is_told_to():
 @pytest.mark.slow
 def test_an_ant_that_begins_above_the_floor_is_not_thrown_up():
   def lengths(**settings):
-    env = environments.create("ant", backend="mjx", sizes=(27, 8), **settings)
+    env = environments.create("ant", backend="mjx", **settings)
 
     def step(state, _):
       state = env.advance(state, jnp.zeros((20, 8)))

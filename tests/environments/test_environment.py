@@ -244,24 +244,3 @@ def test_advance_goes_on_after_the_end(env):
   assert dones == [0, 1, 1]
   assert (state.obs[0, 2], state.reward, state.info["steps"]) == (3, 3, 3)
   np.testing.assert_array_equal(state.obs, state.info["next_observation"])
-
-
-def test_one_that_was_checked_before_is_traced_when_needed(env):
-  late = _make(episode_length=2, sizes=(3, 2))
-  assert (late.observation_size, late.action_size) == (3, 2)
-  assert late.unwrapped.traces == 0
-
-  # Within a mesh and another trace, neither of which the environment is to see.
-  mesh = jax.sharding.Mesh(np.asarray(jax.devices()[:1]), "population")
-  spec = jax.sharding.PartitionSpec("population")
-
-  @jax.jit
-  @jax.shard_map(mesh=mesh, in_specs=spec, out_specs=spec)
-  def run(key):
-    return late.step(late.reset(key), _still(3)).obs
-
-  expected = env.step(env.reset(_keys(3)), _still(3)).obs
-  np.testing.assert_array_equal(run(_keys(3)), expected)
-  assert late.unwrapped.traces > 0
-  np.testing.assert_array_equal(
-    late.step(late.reset(_keys(3)), _still(3)).obs, expected)

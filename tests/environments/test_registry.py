@@ -67,12 +67,11 @@ def test_the_names_are_those_of_brax_and_ours(braxs_registry):
 
 
 def test_settings_reach_an_environment_of_brax():
-  env = environments.create("inverted_pendulum", sizes=(4, 1))
+  env = environments.create("inverted_pendulum")
   assert env.episode_length == 1000
   assert env.unwrapped.backend == "generalized"
   env = environments.create(
-    "inverted_pendulum", backend="spring", episode_length=7, n_frames=3,
-    sizes=(4, 1))
+    "inverted_pendulum", backend="spring", episode_length=7, n_frames=3)
   assert env.episode_length == 7
   assert (env.unwrapped.backend, env.unwrapped._n_frames) == ("spring", 3)
 

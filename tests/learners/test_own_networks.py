@@ -11,7 +11,6 @@ import pytest
 
 from qdrl_haiku import learners, networks, skills
 from qdrl_haiku.programs import artifacts
-from qdrl_haiku.programs.experiment import cache_key
 from tests.learners import common
 
 _O, _A = common.OBSERVATION_SIZE, common.ACTION_SIZE
@@ -138,9 +137,6 @@ def test_a_setting_names_a_policy_network():
     jax.eval_shape(learner.init, jax.random.key(0))
     for learner in (learners.sac(_O, _A, config), _made("sac"))]
   assert states[0].policy_params == states[1].policy_params
-  # Such code may have read anything: its programs are traced at each start.
-  assert cache_key._names_code({"policy_network": config.policy_network})
-  assert not cache_key._names_code({"search_space": ["tau:fixed:1"]})
   for setting in (
       {"policy_hidden_layer_sizes": (8,)}, {"policy_final_init": "small"}):
     shaped = networks.ResidualNetworkConfig(**setting)

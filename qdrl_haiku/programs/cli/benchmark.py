@@ -166,9 +166,8 @@ def _measure(
       setup = benchmarks.shorten_for_benchmark(setup, min_replay_size=size)
     key = sharding.put_keys_on_mesh(mesh, jax.random.key(run.run.seed))
     if config.algorithm in _GENERATIONS:
-      cache = experiment.open_cache_by_key(run, setup)
       row |= benchmarks.benchmark_generations(
-        setup, config.repetitions, key, _START, cache)
+        setup, config.repetitions, key, _START)
     else:
       measure = {
         "collect": benchmarks.benchmark_collecting,

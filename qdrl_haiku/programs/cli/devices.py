@@ -1,5 +1,6 @@
 """Prepares jax: devices, processes, and the cache of programs."""
 
+import contextlib
 import dataclasses
 import os
 import pathlib
@@ -14,7 +15,6 @@ from qdrl_haiku import checks, files
 from qdrl_haiku.config import Settings, setting
 from qdrl_haiku.cpu import cores, xla
 from qdrl_haiku.programs.cli import lost
-from qdrl_haiku.programs.storage.program_cache import forget_unused_programs
 
 # How many processes belong together, as Slurm and Open MPI say.
 _CLUSTER_SIZES = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")
@@ -24,6 +24,8 @@ _WAITING = (
   "xla_cpu_collective_call_terminate_timeout_seconds",
   "xla_cpu_collective_timeout_seconds")
 _A_DAY = 86_400
+# How much a folder keeps, of what was used last; a start needs some 20 MB.
+_MOST_BYTES = 500_000_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,9 +36,9 @@ class ProcessConfig(Settings):
 
   compilation_cache_dir: str | None = setting(
     None,
-    "Directory in which compiled programs are kept for the next run, at most 1 "
-    "GB; by default in the user's cache directory, nowhere if empty. On CPUs "
-    "several processes keep none.")
+    "Directory in which compiled programs are kept for the next run, at most "
+    "0.5 GB; by default in the user's cache directory, nowhere if empty. On "
+    "CPUs several processes keep none.")
   coordinator_address: str | None = setting(
     None,
     "Host of the first of several processes and a free port there, such as "
@@ -93,7 +95,7 @@ def prepare_jax_devices(
     jax.config.update("jax_enable_compilation_cache", False)
     return
   if str(folder) != jax.config.values["jax_compilation_cache_dir"]:
-    forget_unused_programs(folder, "*-cache")  # As jax names them.
+    _forget_unused_programs(folder)
   jax.config.update("jax_compilation_cache_dir", str(folder))
   # Small programs count too: there are many of them.
   jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
@@ -128,6 +130,20 @@ def _cache_folder(given: str | None) -> pathlib.Path | None:
       "is run; delete it, or choose a folder of your own.", cache, reason)
     return None
   return folder
+
+
+def _forget_unused_programs(folder: pathlib.Path) -> None:
+  """Deletes programs beyond half a gigabyte, those used longest ago."""
+  # Another process may tidy at the same time.
+  with contextlib.suppress(OSError):
+    found = [(x.stat(), x) for x in folder.glob("*-cache")]  # jax's names.
+    # jax doesn't note when it reads a file, but most file systems do.
+    found.sort(key=lambda x: max(x[0].st_atime, x[0].st_mtime), reverse=True)
+    size = 0
+    for stat, path in found:
+      size += stat.st_size
+      if size > _MOST_BYTES:
+        path.unlink()
 
 
 def _join_processes(config: ProcessConfig) -> None:

@@ -4,7 +4,6 @@ from qdrl_haiku.programs.experiment.agents import (
   make_experiment_agent,
   make_skill_objective,
 )
-from qdrl_haiku.programs.experiment.cache_key import open_cache_by_key
 from qdrl_haiku.programs.experiment.config import Config
 from qdrl_haiku.programs.experiment.plan import (
   Plan,

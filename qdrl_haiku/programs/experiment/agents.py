@@ -6,7 +6,6 @@ from typing import Any
 from qdrl_haiku import config as config_lib
 from qdrl_haiku import environments, learners, training
 from qdrl_haiku.config import Settings
-from qdrl_haiku.programs.experiment import cache_key
 from qdrl_haiku.programs.experiment.config import Config
 
 _EVAL_EPISODES = 8
@@ -19,7 +18,7 @@ def make_experiment_agent(config: Config) -> training.Setup:
   Raises:
     ValueError: if a setting doesn't fit the environment or the learner.
   """
-  env = cache_key.make_env_by_cache_key(config.environment)
+  env = config.environment.make()
   # An environment on the host has one set of instances.
   eval_env = (
     config.environment.make() if getattr(env, "on_host", False) else env)

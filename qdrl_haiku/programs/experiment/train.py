@@ -2,7 +2,6 @@
 
 import dataclasses
 import datetime
-import functools
 import os
 import re
 from collections.abc import Callable
@@ -15,7 +14,6 @@ from qdrl_haiku import config as config_lib
 from qdrl_haiku.cpu import switch
 from qdrl_haiku.distributed import hosts
 from qdrl_haiku.programs import runs
-from qdrl_haiku.programs.experiment.cache_key import open_cache_by_key
 from qdrl_haiku.programs.experiment.config import Config
 from qdrl_haiku.programs.experiment.plan import Plan, plan_experiment
 from qdrl_haiku.programs.experiment.programs import experiment_program
@@ -79,10 +77,8 @@ def train(
   note = getattr(environments.one_instance(made.setup.env), "note", None)
   if note is not None and hosts.is_first_host() and not config.run.dry_run:
     print(note, flush=True)
-  cache = open_cache_by_key(made.config, made.setup)
   metrics, state = runs.run(
-    made.setup, made.config.run, settings, may_change, callback,
-    functools.partial(runs.make_programs, cache=cache))
+    made.setup, made.config.run, settings, may_change, callback)
   return Result(str(config.run.logdir), metrics, state)
 
 

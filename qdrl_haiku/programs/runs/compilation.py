@@ -5,41 +5,25 @@ import dataclasses
 import functools
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from absl import logging
-from jax.experimental import serialize_executable
 from jax.sharding import NamedSharding, PartitionSpec
 
 from qdrl_haiku import types
 from qdrl_haiku.cpu import compiler_options, compiling
 from qdrl_haiku.distributed import sharding
-from qdrl_haiku.programs.storage import fingerprints
-from qdrl_haiku.programs.storage.program_cache import ProgramCache
 from qdrl_haiku.training.state import InitialStates, State, Trained, Trainer
-
-_HIT = "/jax/compilation_cache/cache_hits"
-_found = threading.local()
 
 
 @dataclasses.dataclass(eq=False)
 class Program:
-  """Holds a function that is compiled, or read from a cache, when first called.
-
-  The cache holds machine code, found by name by runs of the same kind, and by a
-  digest of the lowered program by all others. So a run that reads it computes
-  the same bits as the run that compiled it; found by name, it isn't traced.
-  """
+  """Holds a function that is compiled when first called, or before."""
 
   name: str
   lower: Callable[[], jax.stages.Lowered]
-  options: Mapping[str, Any]
-  devices: Sequence[jax.Device]
-  cache: ProgramCache | None = None
   _lowered: jax.stages.Lowered | None = None
   _compiled: jax.stages.Compiled | None = None
 
@@ -53,7 +37,7 @@ class Program:
 
   @property
   def is_compiling(self) -> bool:
-    """Whether a thread compiles it, or reads or traces it before."""
+    """Whether a thread traces it, or compiles it or reads it from a cache."""
     return not self.is_compiled and self._compiling.locked()
 
   def __call__(self, *args: types.Tree) -> types.Tree:
@@ -61,92 +45,21 @@ class Program:
     return self.compile()(*args)
 
   def trace(self) -> None:
-    """Traces the program, unless its machine code is kept."""
+    """Traces the program, unless it is compiled."""
     with self._compiling:
-      is_kept = self.cache is not None and self.cache.has(self.name)
-      if not (self.is_compiled or is_kept):
+      if not self.is_compiled:
         self._lowered = self.lower()
 
   def compile(self) -> jax.stages.Compiled:
     """Returns the program; threads that ask for it wait for the first one."""
     with self._compiling:
       if self._compiled is None:
-        self._compiled = self._by_name() or self._by_code()
+        # Lowered before or, if XLA refuses that, anew.
+        first = iter([self._lowered or self.lower()])
+        self._compiled = compiling.compile_or_plainly(
+          lambda: next(first, None) or self.lower())
         self._lowered = None
       return self._compiled
-
-  def _by_name(self) -> jax.stages.Compiled | None:
-    """Reads the program that an earlier run of the same kind cached, if any."""
-    code = self.cache.read(self.name) if self.cache is not None else None
-    return self._read(code) if code is not None else None
-
-  def _by_code(self) -> jax.stages.Compiled:
-    """Reads the cached program of the same code, or compiles and caches it."""
-    lowered = self._lowered or self.lower()
-    if self.cache is None:
-      return self._fresh(lowered)
-    # Unused arguments aren't in the code, and are checked all the same.
-    code = fingerprints.fingerprint_digest([
-      fingerprints.fingerprint_of_compiler(), dict(self.options),
-      lowered.as_text(), str(lowered.args_info), str(lowered.out_info)])
-    compiled = self._read(code)
-    if compiled is None:
-      _found.is_hit = False
-      compiled = self._fresh(lowered)
-      # What jax itself has read from its cache can't be written once more.
-      if _found.is_hit or not self._write(code, compiled):
-        return compiled
-    self.cache.write(self.name, code)
-    return compiled
-
-  def _fresh(self, lowered: jax.stages.Lowered) -> jax.stages.Compiled:
-    """Compiles the program, lowered before or, if XLA refuses that, anew."""
-    first = iter([lowered])
-    return compiling.compile_or_plainly(
-      lambda: next(first, None) or self.lower())
-
-  def _read(self, code: str) -> jax.stages.Compiled | None:
-    assert self.cache is not None
-    written = self.cache.read_shared(code)
-    if written is None:
-      return None
-    _prepare_lapack()
-    try:
-      machine_code, in_tree, out_tree = written
-      return serialize_executable.deserialize_and_load(
-        machine_code, in_tree, out_tree, execution_devices=self.devices)
-    except Exception as error:
-      logging.debug("%s can't be taken: %s", self.name, error)
-      return None
-
-  def _write(self, code: str, compiled: jax.stages.Compiled) -> bool:
-    """Keeps a program that hasn't run; one that has can't be."""
-    assert self.cache is not None
-    try:
-      written = serialize_executable.serialize(compiled)
-    except Exception as error:  # Such as one that calls Python.
-      logging.debug("%s can't be kept: %s", self.name, error)
-      return False
-    return self.cache.write_shared(code, written)
-
-
-@functools.cache
-def _prepare_lapack() -> None:
-  """Fills in the addresses of LAPACK's functions.
-
-  jax does so when it first lowers a program that calls one of them. Without
-  that, a program that was read from the cache would call address 0.
-  """
-  matrix = jax.ShapeDtypeStruct((1, 1), jnp.float32)
-  jax.jit(jnp.linalg.cholesky).lower(matrix)
-
-
-def _note_hit(event: str, **_: Any) -> None:
-  if event == _HIT:
-    _found.is_hit = True
-
-
-jax.monitoring.register_event_listener(_note_hit)
 
 
 class Programs(NamedTuple):
@@ -215,7 +128,6 @@ class Programs(NamedTuple):
 
 def make_programs(
   trainer: Trainer, run_key: types.Key | jax.ShapeDtypeStruct,
-  cache: ProgramCache | None = None,
 ) -> Programs:
   """Returns what a run calls, traced as far as the shapes need it."""
   setup, mesh = trainer.setup, trainer.setup.mesh
@@ -246,42 +158,20 @@ def make_programs(
   restart = jitted(trainer.restart, options.once, shardings, **donates)
   zero = np.int32(0)
   numbers = setup.num_evaluated
-  shapes = cache.read("shapes") if cache is not None else None
-  if shapes is None:
-    initial = [draw.eval_shape(run_key, zero, n) for n in numbers]
-    # Without the devices on which arrays are.
-    shapes = jax.tree.map(
-      lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype),
-      (init.eval_shape(run_key, initial[0]), initial))
-    if cache is not None:
-      cache.write("shapes", shapes)
-  state = _placed(shapes[0], shardings)
-  first, later = _placed(shapes[1], members)
+  first, later = (draw.eval_shape(run_key, zero, n) for n in numbers)
+  state = init.eval_shape(run_key, first)
 
   def lower_evaluate() -> jax.stages.Lowered:
     carried = train.eval_shape(state, later.pool, run_key)
     return evaluate.lower(*carried, later.evaluation, run_key)
 
-  program = functools.partial(
-    Program, devices=list(mesh.devices.flat), cache=cache)
   # The same one where both numbers are.
   draws = {
-    n: program(
-      f"draw_{n}", functools.partial(draw.lower, run_key, zero, n), options.once
-    )
+    n: Program(f"draw_{n}", functools.partial(draw.lower, run_key, zero, n))
     for n in numbers}
   return Programs(
     draws=(draws[numbers[0]], draws[numbers[1]]),
-    start=program("init", lambda: init.lower(run_key, first), to_init),
-    train=program(
-      "train", lambda: train.lower(state, later.pool, run_key), options.always),
-    evaluate=program("evaluate", lower_evaluate, options.often),
+    start=Program("init", lambda: init.lower(run_key, first)),
+    train=Program("train", lambda: train.lower(state, later.pool, run_key)),
+    evaluate=Program("evaluate", lower_evaluate),
     restart=restart, state=state, initial=later)
-
-
-def _placed(tree: types.Tree, shardings: types.Tree) -> types.Tree:
-  """Returns shapes and dtypes of arrays on devices."""
-  return jax.tree.map(
-    lambda where, part: jax.tree.map(
-      lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where), part),
-    shardings, tree)

@@ -29,7 +29,7 @@ _FFMPEG = '#!/bin/sh\nfor last; do :; done\ncat > "$last"\n'
 def robot():
   """A pendulum, and an episode of 20 steps as physics would have it."""
   # Untraced, with the sizes that it has.
-  env = environments.create("inverted_pendulum", sizes=(4, 1))
+  env = environments.create("inverted_pendulum")
   scene = environments.scene(env)
   model = scene.sys.mj_model
   data = mujoco.MjData(model)

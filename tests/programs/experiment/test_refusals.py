@@ -8,9 +8,8 @@ import re
 import jax.numpy as jnp
 import pytest
 
-from qdrl_haiku import controllers, learners
+from qdrl_haiku import controllers, environments, learners
 from qdrl_haiku.programs import experiment
-from qdrl_haiku.programs.experiment import cache_key
 from tests import configs, toy
 
 _HERE = "tests.programs.experiment.test_refusals"
@@ -178,8 +177,8 @@ _SETTINGS = {
 def _checked_once():
   """Makes and checks each environment once."""
   with pytest.MonkeyPatch.context() as patch:
-    make_env = functools.cache(cache_key.make_env_by_cache_key)
-    patch.setattr(cache_key, "make_env_by_cache_key", make_env)
+    make = functools.cache(environments.EnvironmentConfig.make)
+    patch.setattr(environments.EnvironmentConfig, "make", make)
     yield
 
 
