@@ -13,7 +13,7 @@ from typing import Any
 
 from qdrl_haiku import compatibility
 
-__version__ = "0.4.0"
+__version__ = "0.5.0.dev0"
 
 _ROOMS = {
   "actors": "",
