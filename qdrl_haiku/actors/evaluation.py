@@ -72,22 +72,31 @@ def evaluate(
     env, learner, states, env_states, descriptor_fn, record, keep_transitions)
 
 
+def _state_descriptor(state: environments.State) -> Array:
+  """Returns what descriptors of episodes are made of, but for a describer's."""
+  return state.info["next_state_descriptor"]
+
+
 @eager.compiled_if_eager(
-  "env", "learner", "descriptor_fn", "record", "keep_transitions")
+  "env", "learner", "descriptor_fn", "record", "keep_transitions", "look")
 def evaluate_from_states(
   env: environments.BatchedEnvironment, learner: ActingLearner,
   states: types.State, env_states: environments.State,
   descriptor_fn: environments.DescriptorFn | None = None,
   record: RecordFn | None = None, keep_transitions: bool = False,
+  look: RecordFn = _state_descriptor,
 ) -> Evaluation:
-  """Evaluates as `evaluate` does, from given states [P, N] of `env.reset`."""
+  """Evaluates as `evaluate` does, from given states [P, N] of `env.reset`.
+
+  `descriptor_fn` may return any tree, and is given what `look` has seen.
+  """
   num_steps, shape = env.episode_length, env_states.done.shape
   env_states = remember(learner, env_states)
 
   def advance(before: environments.State) -> tuple[environments.State, Tree]:
     after, actions = step_evaluation(env, learner, states, before)
     return after, (
-      after.info["next_state_descriptor"] if descriptor_fn else None,
+      look(after) if descriptor_fn else None,
       record(after) if record else None,
       collect_transition(before, actions, after) if keep_transitions else None)
 

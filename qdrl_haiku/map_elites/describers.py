@@ -1,0 +1,35 @@
+"""Describers: what makes the descriptor of an individual of its episode."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from qdrl_haiku.map_elites.repertoire import Repertoire
+from qdrl_haiku.types import Array, Key, Tree
+
+
+class Describer(NamedTuple):
+  """Describes episodes, as pure functions; it may learn to do so better.
+
+  Axes: T steps, D descriptor, C cells. Keys are consumed.
+
+  Attributes:
+    init: (key) -> state, any tree of arrays; () of one that doesn't learn.
+    look: (an environment's states [...] after a step) -> what is looked at of
+      them, a tree of arrays [..., ...].
+    summarize: (looks [T, ...], mask bool [T] of the steps that belong to the
+      episode) -> the episode, any tree of arrays, by which it's described. If
+      `improve` is there, each elite keeps it, as its extra "episode".
+    describe: (state, episode) -> descriptor [D].
+    improve: (state, repertoire, key) -> (state, whether it differs, bool []),
+      after each generation; where it differs, all elites are described and
+      placed anew. None if it never does.
+  """
+
+  init: Callable[[Key], Tree]
+  look: Callable[[Tree], Tree]
+  summarize: Callable[[Tree, Array], Tree]
+  describe: Callable[[Tree, Tree], Array]
+  improve: Callable[[Tree, Repertoire, Key], tuple[Tree, Array]] | None = None
