@@ -1,8 +1,5 @@
 """Learners: pure functions that turn transitions into better agents."""
 
-from qdrl_haiku.learners import ppo as _ppo
-from qdrl_haiku.learners import sac as _sac
-from qdrl_haiku.learners import td3 as _td3
 from qdrl_haiku.learners.base import (
   Descent,
   Learner,
@@ -18,6 +15,9 @@ from qdrl_haiku.learners.crossq import (
   CrossQState,
   crossq,
 )
+from qdrl_haiku.learners.hyperparameters import (
+  COMMON as COMMON_HYPERPARAMETERS,
+)
 from qdrl_haiku.learners.hyperparameters import Hyperparameter
 from qdrl_haiku.learners.ppo import PPOConfig, PPOGenotype, PPOState, ppo
 from qdrl_haiku.learners.registry import make_learner
@@ -30,11 +30,8 @@ from qdrl_haiku.learners.statistics import (
   update_statistics,
 )
 from qdrl_haiku.learners.td3 import TD3Config, TD3Genotype, TD3State, td3
-from qdrl_haiku.learners.with_skills import dads as _dads
-from qdrl_haiku.learners.with_skills import diayn as _diayn
-from qdrl_haiku.learners.with_skills import metra as _metra
-from qdrl_haiku.learners.with_skills import smerl as _smerl
 from qdrl_haiku.learners.with_skills.config import (
+  DECLARATIONS,
   KINDS,
   DADSAgentConfig,
   DIAYNAgentConfig,
@@ -77,13 +74,3 @@ from qdrl_haiku.learners.with_skills.smerl import (
   smerl_objective,
 )
 from qdrl_haiku.learners.xqc import XQCConfig, XQCGenotype, XQCState, xqc
-
-HYPERPARAMETERS: dict[str, Hyperparameter] = {
-  **_sac.HYPERPARAMETERS,
-  **_td3.HYPERPARAMETERS,
-  **_ppo.HYPERPARAMETERS,
-  **_smerl.HYPERPARAMETERS,
-  **_diayn.HYPERPARAMETERS,
-  **_metra.HYPERPARAMETERS,
-  **_dads.HYPERPARAMETERS}
-"""Hyperparameters of all learners here, by name."""

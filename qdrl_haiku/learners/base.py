@@ -82,7 +82,7 @@ class Learner(NamedTuple):
       networks equal to the online ones.
     declared: declarations of the hyperparameters, by name (a leaf's path in
       their tree, joined by "/"); a name that is missing here is looked up in
-      `learners.HYPERPARAMETERS`.
+      `learners.COMMON_HYPERPARAMETERS`, those that several learners share.
     share: (K) -> a `SharedCritic`, by which many agents learn from one agent's
       critics; None if the learner doesn't support it.
     supports_n_step: whether a transition's reward may be the discounted sum of

@@ -1,17 +1,28 @@
 """The settings that several learners have."""
 
 import dataclasses
-from typing import Any
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 from qdrl_haiku.config import Settings, UsersOwn, setting
+from qdrl_haiku.learners.hyperparameters import (
+  OF_TEMPERATURES,
+  Hyperparameter,
+)
 from qdrl_haiku.networks import NetworkConfig, OwnNetworks
 
 
 @dataclasses.dataclass(frozen=True)
 class AgentConfig(Settings):
-  """Shapes an agent's networks and what they see."""
+  """Shapes an agent's networks and what they see.
+
+  The class attribute `hyperparameters` has declarations of all that such agents
+  may have, by name.
+  """
 
   title = "Learner"
+  hyperparameters: ClassVar[Mapping[str, Hyperparameter]] = MappingProxyType({})
 
   network: NetworkConfig = NetworkConfig()
   normalize_observations: bool | None = setting(
@@ -34,6 +45,14 @@ class AgentConfig(Settings):
         raise ValueError(
           f"{name}={value} has no effect: policy_network="
           f"{self.policy_network} is the policy; leave it out.")
+
+  @property
+  def declared(self) -> dict[str, Hyperparameter]:
+    """Declarations of the hyperparameters that these agents have, by name."""
+    has_blocks = self.network.has_residual_blocks
+    return {
+      name: x for name, x in self.hyperparameters.items()
+      if has_blocks or name != "weight_decay"}
 
   def own_networks(
     self, given: OwnNetworks | None, num_outputs: int
@@ -68,6 +87,13 @@ class SoftAgentConfig(AgentConfig):
     offered=False)
   initial_temperature: float = setting(
     0.3, "Temperature of the entropy at first.", low=1e-30, high=1e30)
+
+  @property
+  def declared(self) -> dict[str, Hyperparameter]:
+    """See `AgentConfig.declared`; a fixed temperature has none."""
+    return {
+      name: x for name, x in super().declared.items()
+      if self.learn_temperature or name not in OF_TEMPERATURES}
 
 
 def policy_delay_setting() -> int:

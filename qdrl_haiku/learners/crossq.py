@@ -17,12 +17,6 @@ from qdrl_haiku.learners import (
 )
 from qdrl_haiku.learners.config import DelayedSoftAgentConfig
 
-# With 0.995 it stands on hopper and walker2d, and falls on the ant, see
-# launchers/RESULTS.md.
-_DISCOUNT = {"discount": hyperparameters.declare_discount(0.99)}
-HYPERPARAMETERS = hyperparameters.choose_hyperparameters(
-  hyperparameters.COMMON | _DISCOUNT, targets=False)
-"""CrossQ's, by name."""
 # Of Adam, in section 4 and table 2 of the paper.
 _B1 = 0.5
 
@@ -30,6 +24,12 @@ _B1 = 0.5
 @dataclasses.dataclass(frozen=True)
 class CrossQConfig(DelayedSoftAgentConfig):
   """Shapes CrossQ's networks and its computation."""
+
+  hyperparameters = {
+    **hyperparameters.common_hyperparameters_without("tau", "weight_decay"),
+    # With 0.995 it stands on hopper and walker2d, and falls on the ant, see
+    # launchers/RESULTS.md.
+    "discount": hyperparameters.declare_discount(0.99)}
 
 
 class CrossQState(NamedTuple):
@@ -75,7 +75,7 @@ def crossq(
   the policy by the batch. When it acts, also for the targets, the policy uses
   running averages of its own. Only updates move the averages.
 
-  Its hyperparameters are those of `HYPERPARAMETERS`, all else is as in `sac`.
+  Its hyperparameters are `config.declared`, all else is as in `sac`.
 
   Args:
     observation_size: O, >= 1.
@@ -91,5 +91,4 @@ def crossq(
     config.own_networks(networks, 2 * action_size))
   return batch_norm.batch_norm_learner(
     observation_size, action_size, config, made,
-    soft_policy.Kind(
-      CrossQState, CrossQGenotype, HYPERPARAMETERS, base.Optimizer(_B1)))
+    soft_policy.Kind(CrossQState, CrossQGenotype, base.Optimizer(_B1)))

@@ -4,14 +4,15 @@ A hyperparameter is declared once, beside its learner: flags, checks, `--help`
 and the default search range follow from the declaration.
 """
 
+import dataclasses
 import math
 from collections.abc import Mapping
-from typing import NamedTuple
 
-from qdrl_haiku import checks
+from qdrl_haiku import checks, ranges
 
 
-class Hyperparameter(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Hyperparameter:
   """A number that may change while an agent learns, without recompiling.
 
   Attributes:
@@ -20,9 +21,8 @@ class Hyperparameter(NamedTuple):
     help: what it is, in a few words.
     low: the least value that makes sense.
     high: the largest one.
-    search: the range that controllers search by default, as
-      `ranges.parse_range` reads it after the name, such as
-      "log_uniform:1e-4:1e-2"; None for one that isn't searched.
+    search: the range that controllers search by default, such as
+      `controllers.LogUniform(1e-4, 1e-2)`; None for one that isn't searched.
     excludes_low: whether it has to be above `low`.
   """
 
@@ -30,8 +30,14 @@ class Hyperparameter(NamedTuple):
   help: str
   low: float = 0.0
   high: float = math.inf
-  search: str | None = None
+  search: ranges.Range | None = None
   excludes_low: bool = False
+
+  def __post_init__(self) -> None:
+    if not isinstance(self.search, ranges.Range | None):
+      raise ValueError(
+        f"search={self.search!r} is no range (until 0.4 it was a text); give "
+        "one, such as controllers.LogUniform(1e-4, 1e-2).")
 
   def check(self, where: str, value: float) -> None:
     """Refuses a value that makes no sense.
@@ -69,47 +75,41 @@ COMMON: dict[str, Hyperparameter] = {
   "discount": Hyperparameter(
     0.995,
     "discount factor per step; by default a launcher takes 1 - 5 / T for "
-    "episodes of T steps, at least 0.95 and at most 0.995, or 0.99 for crossq",
-    high=1.0, search="one_minus_log_uniform:0.992:0.997"),
+    "episodes of T steps, at least 0.95 and at most this",
+    high=1.0, search=ranges.OneMinusLogUniform(0.992, 0.997)),
   "tau": Hyperparameter(
     0.01,
     "share by which target networks move to the online ones after each critic "
     "step, of td3 after each round of --policy_delay steps",
     high=1.0, excludes_low=True),
   "policy_learning_rate": Hyperparameter(
-    3e-4, "Adam's learning rate for the policy", search="log_uniform:2e-4:5e-4"
-  ),
+    3e-4, "Adam's learning rate for the policy",
+    search=ranges.LogUniform(2e-4, 5e-4)),
   "critic_learning_rate": Hyperparameter(
     2e-3, "Adam's learning rate for the critics",
-    search="log_uniform:1.2e-3:3.2e-3"),
+    search=ranges.LogUniform(1.2e-3, 3.2e-3)),
   "temperature_learning_rate": Hyperparameter(
     1e-3, "Adam's learning rate for SAC's temperature",
-    search="log_uniform:6e-4:1.6e-3"),
+    search=ranges.LogUniform(6e-4, 1.6e-3)),
   "target_entropy": Hyperparameter(
     None,
     "SAC's target entropy, in nats; by default -A / 2 for actions of A numbers",
     low=-math.inf),
   "reward_scaling": Hyperparameter(
-    1.0, "factor that rewards are multiplied by", search="log_uniform:0.6:1.6",
-    excludes_low=True),
+    1.0, "factor that rewards are multiplied by",
+    search=ranges.LogUniform(0.6, 1.6), excludes_low=True),
   "weight_decay": Hyperparameter(
     0.01,
     "weight decay, in units of the learning rate, of all networks of an agent "
     "whose policy or critics are residual")}
 """Hyperparameters that several learners share, by name."""
+OF_TEMPERATURES = ("temperature_learning_rate", "target_entropy")
+"""Those that a learned temperature has."""
 
 
-def choose_hyperparameters(
-  declared: Mapping[str, Hyperparameter], *, targets: bool = True,
-  temperature: bool = True, blocks: bool = False,
-) -> dict[str, Hyperparameter]:
-  """Returns the hyperparameters of a learner with or without some parts."""
-  without = set() if targets else {"tau"}
-  if not temperature:
-    without |= {"temperature_learning_rate", "target_entropy"}
-  if not blocks:
-    without.add("weight_decay")
-  return {name: x for name, x in declared.items() if name not in without}
+def common_hyperparameters_without(*names: str) -> dict[str, Hyperparameter]:
+  """Returns the hyperparameters that several learners share, but for some."""
+  return {name: x for name, x in COMMON.items() if name not in names}
 
 
 def default_hyperparameters(
@@ -125,18 +125,11 @@ def default_hyperparameters(
 
 
 def declare_discount(default: float) -> Hyperparameter:
-  """Declares a discount, searched from 0.6 to 1.6 times its distance from 1.
-
-  Args:
-    default: its default, above 0 and below 1.
-
-  Returns:
-    The discount.
-  """
-  away = 1 - default
-  return COMMON["discount"]._replace(
-    default=default,
-    search=f"one_minus_log_uniform:{1 - 1.6 * away:g}:{1 - 0.6 * away:g}")
+  """Declares a discount, searched from 0.6 to 1.6 times its distance from 1."""
+  low, high = (round(1 - x * (1 - default), 6) for x in (1.6, 0.6))
+  return dataclasses.replace(
+    COMMON["discount"], default=default,
+    search=ranges.OneMinusLogUniform(low, high))
 
 
 def discount_for_episodes(num_steps: int, largest: float) -> Hyperparameter:

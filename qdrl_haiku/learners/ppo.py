@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import eager, losses, policies, types
+from qdrl_haiku import eager, losses, policies, ranges, types
 from qdrl_haiku import networks as networks_lib
 from qdrl_haiku.config import setting
 from qdrl_haiku.learners import base, hyperparameters, statistics
@@ -17,24 +17,18 @@ from qdrl_haiku.learners.hyperparameters import Hyperparameter
 _OWN = {
   "gae_lambda": Hyperparameter(
     0.95, "how much PPO's advantages count later values", high=1.0,
-    search="one_minus_log_uniform:0.9:0.98"),
+    search=ranges.OneMinusLogUniform(0.9, 0.98)),
   "clip_epsilon": Hyperparameter(
     0.2,
     "how far PPO's policy moves from the one that acted, as a ratio of "
     "probabilities",
-    search="log_uniform:0.1:0.4", excludes_low=True),
+    search=ranges.LogUniform(0.1, 0.4), excludes_low=True),
   "entropy_cost": Hyperparameter(
     1e-3, "weight of the entropy in PPO's loss",
-    search="log_uniform:1e-4:1e-2"),
+    search=ranges.LogUniform(1e-4, 1e-2)),
   "max_gradient_norm": Hyperparameter(
     1.0, "length to which longer gradients of PPO's networks are shortened",
     excludes_low=True)}
-HYPERPARAMETERS = {
-  name: _OWN.get(name) or hyperparameters.COMMON[name]
-  for name in (
-    "discount", "policy_learning_rate", "critic_learning_rate", *_OWN,
-    "reward_scaling")}
-"""PPO's, by name."""
 _PRE_TANH, _LOG_PROB = _STORES = ("pre_tanh", "log_prob")
 
 
@@ -42,6 +36,8 @@ _PRE_TANH, _LOG_PROB = _STORES = ("pre_tanh", "log_prob")
 class PPOConfig(AgentConfig):
   """Shapes PPO's networks and its computation."""
 
+  hyperparameters = _OWN | hyperparameters.common_hyperparameters_without(
+    "tau", "weight_decay", *hyperparameters.OF_TEMPERATURES)
   num_epochs: int = setting(
     4, "How often ppo goes through each rollout.", low=1, offered=False)
   num_minibatches: int = setting(
@@ -95,7 +91,7 @@ def ppo(
   Log-probabilities are those of the number whose tanh an action is, which the
   action itself doesn't tell at the border; their differences are the same.
 
-  Its hyperparameters are those of `HYPERPARAMETERS`. There is no weight of the
+  Its hyperparameters are `config.declared`. There is no weight of the
   critic's loss: the networks share nothing, and Adam's steps are the same
   whatever the loss is multiplied by.
 
@@ -113,7 +109,7 @@ def ppo(
     config.own_networks(networks, 2 * action_size))
   optimizer = base.Optimizer()
   defaults = hyperparameters.default_hyperparameters(
-    HYPERPARAMETERS, action_size)
+    config.declared, action_size)
   num_batches = config.num_epochs * config.num_minibatches
 
   def init(key: types.Key) -> PPOState:
@@ -253,5 +249,5 @@ def ppo(
     observe=statistics.observe_statistics, hyperparams=defaults,
     batches_per_update=num_batches,
     genotype=lambda state: base.learner_state_parts(state, PPOGenotype),
-    from_genotype=from_genotype, declared=HYPERPARAMETERS,
+    from_genotype=from_genotype, declared=config.declared,
     learns_from="rollout", stores=_STORES)

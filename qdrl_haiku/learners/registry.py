@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from qdrl_haiku.config import Settings, UsersOwn
 from qdrl_haiku.learners.base import Learner
+from qdrl_haiku.learners.config import AgentConfig
 from qdrl_haiku.learners.crossq import CrossQConfig, crossq
 from qdrl_haiku.learners.hyperparameters import discount_for_episodes
 from qdrl_haiku.learners.ppo import PPOConfig, ppo
@@ -11,13 +12,13 @@ from qdrl_haiku.learners.sac import SACConfig, sac
 from qdrl_haiku.learners.td3 import TD3Config, td3
 from qdrl_haiku.learners.xqc import XQCConfig, xqc
 
-_LEARNERS: dict[str, tuple[type[Settings], Callable[..., Learner]]] = {
-  "sac": (SACConfig, sac), "td3": (TD3Config, td3),
-  "crossq": (CrossQConfig, crossq), "xqc": (XQCConfig, xqc),
-  "ppo": (PPOConfig, ppo)}
-BASES: dict[str, Settings] = {
-  name: config() for name, (config, _) in _LEARNERS.items()}
+BASES: dict[str, AgentConfig] = {
+  "sac": SACConfig(), "td3": TD3Config(), "crossq": CrossQConfig(),
+  "xqc": XQCConfig(), "ppo": PPOConfig()}
 """The configurations of all learners without skills, by name."""
+_LEARNERS: dict[type[Settings], Callable[..., Learner]] = {
+  SACConfig: sac, TD3Config: td3, CrossQConfig: crossq, XQCConfig: xqc,
+  PPOConfig: ppo}
 
 
 def make_learner(
@@ -43,8 +44,7 @@ def make_learner(
     return config.call(
       "learner", Learner,
       observation_size=observation_size, action_size=action_size)
-  make_learner = dict(_LEARNERS.values())[type(config)]
-  learner = make_learner(observation_size, action_size, config)
+  learner = _LEARNERS[type(config)](observation_size, action_size, config)
   largest = learner.hyperparams["discount"]
   discount = discount_for_episodes(episode_length, largest)
   return learner._replace(

@@ -8,19 +8,18 @@ import jax.numpy as jnp
 
 from qdrl_haiku import eager, losses, types
 from qdrl_haiku import networks as networks_lib
-from qdrl_haiku.learners import base, hyperparameters, soft_policy, statistics
+from qdrl_haiku.learners import base, soft_policy, statistics
 from qdrl_haiku.learners.check import check_learner_update
 from qdrl_haiku.learners.config import SoftAgentConfig
+from qdrl_haiku.learners.hyperparameters import COMMON
 from qdrl_haiku.networks import ResidualNetworkConfig
-
-HYPERPARAMETERS = hyperparameters.COMMON
-"""SAC's, by name."""
 
 
 @dataclasses.dataclass(frozen=True)
 class SACConfig(SoftAgentConfig):
   """Shapes SAC's networks and its computation."""
 
+  hyperparameters = COMMON
   network: ResidualNetworkConfig = ResidualNetworkConfig()
 
 
@@ -69,7 +68,7 @@ def sac(
   policy is evaluated twice: on the next observations for the target, and on
   the observations for policy and temperature together.
 
-  Its hyperparameters are those of `HYPERPARAMETERS`; `weight_decay` only with
+  Its hyperparameters are `config.declared`; `weight_decay` only with
   residual blocks, and those of the temperature only if it is learned.
 
   Args:
@@ -88,7 +87,7 @@ def sac(
   policy, critic = networks_lib.make_sac_networks(
     observation_size, action_size, config.network,
     config.own_networks(networks, 2 * action_size))
-  kind = soft_policy.Kind(SACState, SACGenotype, HYPERPARAMETERS)
+  kind = soft_policy.Kind(SACState, SACGenotype)
   soft = soft_policy.soft_policy(
     observation_size, action_size, config, policy, kind)
 

@@ -4,7 +4,7 @@ Haarnoja et al., arXiv 1812.05905. The learners' states have the fields of
 `SACState`, with or without target critics.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -22,7 +22,6 @@ class Kind(NamedTuple):
     state: the type of an agent's state; critics have targets if there is a
       field `target_critic_params`.
     genotype: the type of what a repertoire stores of an agent.
-    declared: all hyperparameters that it may have, by name.
     optimizer: of the policy and of the critics.
     constrain_policy: (parameters) -> parameters, after each step.
     constrain_critics: likewise.
@@ -30,7 +29,6 @@ class Kind(NamedTuple):
 
   state: type[types.State]
   genotype: type[types.Tree]
-  declared: Mapping[str, hyperparameters.Hyperparameter]
   optimizer: base.Optimizer = base.Optimizer()
   constrain_policy: Callable[[types.Params], types.Params] = lambda x: x
   constrain_critics: Callable[[types.Params], types.Params] = lambda x: x
@@ -62,10 +60,8 @@ def soft_policy(
 ) -> SoftPolicy:
   """Makes the policy's part of a learner."""
   optimizer, temperature_optimizer = kind.optimizer, base.Optimizer()
-  declared = hyperparameters.choose_hyperparameters(
-    kind.declared, temperature=config.learn_temperature,
-    blocks=config.network.has_residual_blocks)
-  defaults = hyperparameters.default_hyperparameters(declared, action_size)
+  defaults = hyperparameters.default_hyperparameters(
+    config.declared, action_size)
 
   def from_genotype(genotype: types.Tree) -> types.State:
     fields = genotype._asdict()
@@ -170,6 +166,6 @@ def soft_policy(
       observe=statistics.observe_statistics, hyperparams=defaults,
       batches_per_update=batches_per_update,
       genotype=lambda state: base.learner_state_parts(state, kind.genotype),
-      from_genotype=from_genotype, declared=declared)
+      from_genotype=from_genotype, declared=config.declared)
 
   return SoftPolicy(defaults, at, step, learner)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import eager, losses, policies, types
+from qdrl_haiku import eager, losses, policies, ranges, types
 from qdrl_haiku import networks as networks_lib
 from qdrl_haiku.config import setting
 from qdrl_haiku.cpu import noise
@@ -24,26 +24,22 @@ _OWN = {
   "target_noise_scale": Hyperparameter(
     0.2,
     "standard deviation of TD3's noise on target actions, in units of actions",
-    search="uniform:0.02:0.2"),
+    search=ranges.Uniform(0.02, 0.2)),
   "target_noise_clip": Hyperparameter(
     0.5, "largest noise on target actions of TD3, in units of actions"),
   "exploration_noise": Hyperparameter(
     0.3,
     "standard deviation of TD3's noise on collected actions, in units of "
     "actions",
-    search="uniform:0.1:0.5")}
-HYPERPARAMETERS = {
-  name: _OWN.get(name) or hyperparameters.COMMON[name]
-  for name in (
-    "discount", "tau", "policy_learning_rate", "critic_learning_rate",
-    *_OWN, "reward_scaling", "weight_decay")}
-"""TD3's, by name."""
+    search=ranges.Uniform(0.1, 0.5))}
 
 
 @dataclasses.dataclass(frozen=True)
 class TD3Config(AgentConfig):
   """Shapes TD3's networks and its computation."""
 
+  hyperparameters = _OWN | hyperparameters.common_hyperparameters_without(
+    *hyperparameters.OF_TEMPERATURES)
   network: ResidualNetworkConfig = ResidualNetworkConfig()
   policy_delay: int = config_lib.policy_delay_setting()
   own_critics: bool = setting(
@@ -87,7 +83,7 @@ def td3(
   fixed in the program: under `vmap` a conditional policy step would be
   computed, and thrown away, at each critic step.
 
-  Its hyperparameters are those of `HYPERPARAMETERS`; `weight_decay` only with
+  Its hyperparameters are `config.declared`; `weight_decay` only with
   residual blocks.
 
   Args:
@@ -103,9 +99,8 @@ def td3(
   policy, critic = networks_lib.make_td3_networks(
     observation_size, action_size, config.network, own)
   optimizer = base.Optimizer()
-  declared = hyperparameters.choose_hyperparameters(
-    HYPERPARAMETERS, blocks=config.network.has_residual_blocks)
-  defaults = hyperparameters.default_hyperparameters(declared, action_size)
+  defaults = hyperparameters.default_hyperparameters(
+    config.declared, action_size)
 
   def init(key: types.Key) -> TD3State:
     policy_key, critic_key = jax.random.split(key)
@@ -247,5 +242,5 @@ def td3(
     observe=statistics.observe_statistics, hyperparams=defaults,
     batches_per_update=config.policy_delay,
     genotype=lambda state: base.learner_state_parts(state, TD3Genotype),
-    from_genotype=from_genotype, declared=declared,
+    from_genotype=from_genotype, declared=config.declared,
     share=None if any(x is not None for x in own) else share)

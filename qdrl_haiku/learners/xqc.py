@@ -20,8 +20,6 @@ from qdrl_haiku.learners import (
 )
 from qdrl_haiku.learners.config import DelayedSoftAgentConfig
 
-HYPERPARAMETERS = hyperparameters.choose_hyperparameters(hyperparameters.COMMON)
-"""XQC's, by name."""
 # The atoms' range is this times the largest return, so that no return is at its
 # border. The largest return is computed for a horizon of at most `_LONGEST`.
 _MARGIN = 1.25
@@ -32,6 +30,8 @@ _LONGEST = 1000.0
 class XQCConfig(DelayedSoftAgentConfig):
   """Shapes XQC's networks and its computation."""
 
+  hyperparameters = hyperparameters.common_hyperparameters_without(
+    "weight_decay")
   num_atoms: int = setting(
     51, "Atoms of the distribution of values of xqc's critics.", low=2,
     offered=False)
@@ -78,7 +78,7 @@ def xqc(
   The critics' outputs are logits of atoms, whose range is made to hold all
   returns, by the rewards so far; values beyond it are clipped.
 
-  Its hyperparameters are those of `HYPERPARAMETERS`, all else is as in `sac`.
+  Its hyperparameters are `config.declared`, all else is as in `sac`.
 
   Args:
     observation_size: O, >= 1.
@@ -93,7 +93,7 @@ def xqc(
   made = networks_lib.make_xqc_networks(
     observation_size, action_size, config.network, own,
     num_atoms=config.num_atoms)
-  kind = soft_policy.Kind(XQCState, XQCGenotype, HYPERPARAMETERS)
+  kind = soft_policy.Kind(XQCState, XQCGenotype)
   # Those of a user's own are what the user makes them.
   if own.policy is None:
     kind = kind._replace(constrain_policy=networks_lib.with_unit_norm)

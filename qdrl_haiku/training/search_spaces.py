@@ -1,15 +1,12 @@
 """Makes search spaces of hyperparameters, by default or by specifications."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
 
 import jax
 
-from qdrl_haiku import checks, controllers, learners, names, trees
+from qdrl_haiku import checks, learners, names, ranges, trees
 from qdrl_haiku.learners.check import check_learner_defaults
-from qdrl_haiku.ranges import parse_range
 from qdrl_haiku.types import Hyperparams, Tree
 
 
@@ -34,11 +31,11 @@ def search_space(
     aren't searched.
   """
   named = trees.tree_leaves_by_name(hyperparams)
-  said: dict[str, controllers.Range] = {}
+  said: dict[str, ranges.Range] = {}
   with checks.Refusals() as refusals:
     for text in specifications:
       with refusals.noted():
-        said.update([parse_range(text)])
+        said.update([ranges.parse_range(text)])
     for name in (*said, *given):
       if name not in named:
         where = "search_space" if name in said else "given"
@@ -49,22 +46,21 @@ def search_space(
         refusals.refuse(
           f"{_flag_of(name)}={given[name]} fixes what --search_space searches; "
           "leave out one of the two.")
-  searched: dict[str, controllers.Range | None] = dict(said) or {
-    name: _by_default(name, declared) for name in named if name not in given}
-  ranges = [
-    searched.get(name) or controllers.Fixed(given.get(name, value))
+  searched: dict[str, ranges.Range | None] = dict(said) or {
+    name: x.search for name in named
+    if name not in given and (x := _declaration(declared, name))}
+  found = [
+    searched.get(name) or ranges.Fixed(given.get(name, value))
     for name, value in named.items()]
   with checks.Refusals() as refusals:
-    for name, range_ in zip(named, ranges, strict=True):
-      values: Any = range_
-      is_choice = isinstance(values, controllers.Choice)
-      for value in values.values if is_choice else dataclasses.astuple(values):
+    for name, range_ in zip(named, found, strict=True):
+      for value in dict.fromkeys(ranges.bounds(range_)):
         where = f"--search_space: {name}={value}"
         if name in given:
           where = f"{_flag_of(name)}={value}"
         with refusals.noted():
           check_search_space_value(declared, name, value, where)
-  return jax.tree.unflatten(jax.tree.structure(hyperparams), ranges)
+  return jax.tree.unflatten(jax.tree.structure(hyperparams), found)
 
 
 def with_hyperparameters(
@@ -75,7 +71,7 @@ def with_hyperparameters(
   named = trees.tree_leaves_by_name(learner.hyperparams)
   with checks.Refusals() as refusals:
     for name, value in given.items():
-      if name not in named and name in learners.HYPERPARAMETERS:
+      if name not in named and name in learners.DECLARATIONS:
         refusals.refuse(
           f"--{name}={value} has no effect: the learner's hyperparameters are "
           f"{', '.join(named)}; leave it out.")
@@ -97,22 +93,19 @@ def check_search_space_value(
   where: str,
 ) -> None:
   """Refuses a value of a known hyperparameter that is out of its range."""
-  known = declared.get(name) or learners.HYPERPARAMETERS.get(name)
+  known = _declaration(declared, name)
   if known is not None:
     known.check(where, value)
 
 
 def _flag_of(name: str) -> str:
   """Returns the flag that gives a hyperparameter a value."""
-  own = name in learners.HYPERPARAMETERS
-  return f"--{name}" if own else f"--hyperparam={name}"
+  is_ours = name in learners.DECLARATIONS
+  return f"--{name}" if is_ours else f"--hyperparam={name}"
 
 
-def _by_default(
-  name: str, declared: Mapping[str, learners.Hyperparameter]
-) -> controllers.Range | None:
-  """Returns the range in which one is searched if nothing is said."""
-  known = declared.get(name) or learners.HYPERPARAMETERS.get(name)
-  if known is None or known.search is None:
-    return None
-  return parse_range(f"{name}:{known.search}")[1]
+def _declaration(
+  declared: Mapping[str, learners.Hyperparameter], name: str
+) -> learners.Hyperparameter | None:
+  """Returns how a learner, or else how several of ours declare a name."""
+  return declared.get(name) or learners.COMMON_HYPERPARAMETERS.get(name)

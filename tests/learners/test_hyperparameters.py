@@ -20,51 +20,47 @@ _LEARNERS = {
 
 
 @pytest.mark.parametrize("name", _LEARNERS)
-def test_each_hyperparameter_of_a_learner_is_declared_once(name):
+def test_a_learner_declares_each_of_its_hyperparameters(name):
   learner = _LEARNERS[name]
   assert learner.hyperparams.keys() == learner.declared.keys()
   for key, value in learner.hyperparams.items():
-    shared = learners.HYPERPARAMETERS[key]
-    if (name, key) == ("crossq", "discount"):  # A shorter horizon of its own.
-      shared = shared._replace(
-        default=0.99, search="one_minus_log_uniform:0.984:0.994")
-    assert learner.declared[key] == shared
+    assert learner.declared[key] == learners.DECLARATIONS[key][name]
     # Half of the actions' size, of which high entropies are the target.
     default = -1.0 if key == "target_entropy" else learner.declared[key].default
     assert value == default
 
 
-def test_what_is_declared_makes_sense():
-  for name, declared in learners.HYPERPARAMETERS.items():
+@pytest.mark.parametrize("name", learners.DECLARATIONS)
+def test_what_is_declared_makes_sense(name):
+  found = [*learners.DECLARATIONS[name].values()]
+  # Flags are checked before it's known whose they are.
+  assert len({(x.low, x.high, x.excludes_low) for x in found}) == 1
+  for declared in found:
     assert declared.help and not declared.help.endswith(".")
     if declared.default is not None:
       assert declared.low <= declared.default <= declared.high
     if declared.search is not None:
-      _, found = ranges.parse_range(f"{name}:{declared.search}")
-      assert declared.low <= found.low < found.high <= declared.high
+      low, high = ranges.bounds(declared.search)
+      assert declared.low <= low < high <= declared.high
 
 
-@pytest.mark.parametrize(
-  "steps, discount, low, high",
-  [(1000, 0.995, 0.992, 0.997), (200, 0.975, 0.96, 0.985),
-   (100, 0.95, 0.92, 0.97), (5, 0.95, 0.92, 0.97)])
-def test_default_discounts_go_by_episodes(steps, discount, low, high):
-  learner = learners.make_learner(learners.SACConfig(), 3, 2, steps)
+def test_a_range_as_text_is_refused():
+  with pytest.raises(ValueError, match="until 0.4 .*; give .*LogUniform"):
+    learners.Hyperparameter(0.1, "how fast", search="log_uniform:0.01:1")
+
+
+@pytest.mark.parametrize(("config", "steps", "discount", "low", "high"), [
+  (learners.SACConfig(), 1000, 0.995, 0.992, 0.997),
+  (learners.SACConfig(), 200, 0.975, 0.96, 0.985),
+  (learners.SACConfig(), 5, 0.95, 0.92, 0.97),
+  # It has a shorter horizon in long episodes.
+  (learners.CrossQConfig(), 1000, 0.99, 0.984, 0.994),
+  (learners.CrossQConfig(), 200, 0.975, 0.96, 0.985)])
+def test_default_discounts_go_by_episodes(config, steps, discount, low, high):
+  learner = learners.make_learner(config, 3, 2, steps)
   assert learner.hyperparams["discount"] == pytest.approx(discount)
-  _, found = ranges.parse_range(
-    f"discount:{learner.declared['discount'].search}")
-  assert (found.low, found.high) == pytest.approx((low, high))
-
-
-@pytest.mark.parametrize("steps, discount", [(1000, 0.99), (200, 0.975)])
-def test_crossq_has_a_shorter_horizon_in_long_episodes(steps, discount):
-  learner = learners.make_learner(learners.CrossQConfig(), 3, 2, steps)
-  assert learner.hyperparams["discount"] == pytest.approx(discount)
-  away = 1 - discount
-  _, found = ranges.parse_range(
-    f"discount:{learner.declared['discount'].search}")
-  assert (1 - found.low) / away == pytest.approx(1.6)
-  assert (1 - found.high) / away == pytest.approx(0.6)
+  search = learner.declared["discount"].search
+  assert search == ranges.OneMinusLogUniform(low, high)
 
 
 # What a change of each hyperparameter reaches at once, in one update, where

@@ -116,7 +116,8 @@ def test_a_space_is_a_tree_like_the_hyperparameters():
 
 def test_what_a_learner_declares_is_searched():
   declared = {
-    "speed": learners.Hyperparameter(2.0, "how fast", search="uniform:1:3"),
+    "speed": learners.Hyperparameter(
+      2.0, "how fast", search=controllers.Uniform(1, 3)),
     "discount": learners.Hyperparameter(0.9, "of its own")}
   hyperparams = {"speed": 2.0, "discount": 0.9, "tau": 0.1}
   space = training.search_space(hyperparams, declared=declared)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from qdrl_haiku.config import Settings, setting
 from qdrl_haiku.learners.config import AgentConfig
+from qdrl_haiku.learners.hyperparameters import Hyperparameter
 from qdrl_haiku.learners.registry import BASES
 from qdrl_haiku.learners.with_skills.dads import DADSConfig, dads_objective
 from qdrl_haiku.learners.with_skills.diayn import DIAYNConfig, diayn_objective
@@ -49,6 +50,13 @@ class SkillAgentConfig(Settings):
   skills: SkillConfig = SkillConfig()
   fitness: str = _fitness("diversity_return")
   objective: ObjectiveConfig = ObjectiveConfig()
+
+  @property
+  def hyperparameters(self) -> dict[str, Hyperparameter]:
+    """Declarations of all that the agents may have, but for a user's own."""
+    return {
+      **getattr(self.base, "hyperparameters", {}),
+      **self.objective.hyperparameters}
 
   def __post_init__(self) -> None:
     super().__post_init__()
@@ -96,12 +104,19 @@ class SMERLAgentConfig(SkillAgentConfig):
   objective: SMERLConfig = SMERLConfig()
 
 
-KINDS: dict[str, Settings] = BASES | {
+KINDS: dict[str, AgentConfig | SkillAgentConfig] = {
+  **BASES,
   "diayn": DIAYNAgentConfig(),
   "dads": DADSAgentConfig(),
   "metra": METRAAgentConfig(),
   "smerl": SMERLAgentConfig()}
 """The configurations of all learners, by name."""
+DECLARATIONS: dict[str, dict[str, Hyperparameter]] = {
+  name: {
+    learner: config.hyperparameters[name]
+    for learner, config in KINDS.items() if name in config.hyperparameters}
+  for config in KINDS.values() for name in config.hyperparameters}
+"""How each hyperparameter is declared, by its name and by the learner's."""
 
 
 def make_objective(

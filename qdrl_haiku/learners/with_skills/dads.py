@@ -21,17 +21,15 @@ from qdrl_haiku.learners.with_skills.skill_learner import (
   skill_learner,
 )
 
-HYPERPARAMETERS = {
-  "dynamics_learning_rate": Hyperparameter(
-    1e-3, "Adam's learning rate for DADS's skill dynamics"),
-  "task_reward_weight": TASK_REWARD_WEIGHT}
-"""DADS's, by name, beside those of the learner that it wraps."""
-
 
 @dataclasses.dataclass(frozen=True)
 class DADSConfig(ObjectiveConfig):
   """Shapes DADS's skill dynamics and its computation."""
 
+  hyperparameters = {
+    "dynamics_learning_rate": Hyperparameter(
+      1e-3, "Adam's learning rate for DADS's skill dynamics"),
+    "task_reward_weight": TASK_REWARD_WEIGHT}
   dynamics_input: str = setting(
     "descriptor",
     "What DADS's dynamics predict the change of: a state's descriptor, such as "
@@ -193,7 +191,7 @@ def dads_objective(
     return found
 
   return SkillObjective(
-    "dads", prior, HYPERPARAMETERS, DADSState, DADSGenotype, init, begin,
+    "dads", prior, config.hyperparameters, DADSState, DADSGenotype, init, begin,
     learn, score, None, seen,
     ("descriptor", "next_descriptor") if seen == "descriptor" else ())
 

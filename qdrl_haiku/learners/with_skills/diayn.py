@@ -22,17 +22,15 @@ from qdrl_haiku.learners.with_skills.skill_learner import (
   skill_learner,
 )
 
-HYPERPARAMETERS = {
-  "discriminator_learning_rate": Hyperparameter(
-    1e-3, "Adam's learning rate for the discriminator"),
-  "task_reward_weight": TASK_REWARD_WEIGHT}
-"""DIAYN's, by name, beside those of the learner that it wraps."""
-
 
 @dataclasses.dataclass(frozen=True)
 class DIAYNConfig(ObjectiveConfig):
   """Shapes DIAYN's discriminator and its computation."""
 
+  hyperparameters = {
+    "discriminator_learning_rate": Hyperparameter(
+      1e-3, "Adam's learning rate for the discriminator"),
+    "task_reward_weight": TASK_REWARD_WEIGHT}
   discriminator_input: str = setting(
     "descriptor",
     "Part of the next state that the discriminator sees: its descriptor, or "
@@ -168,8 +166,8 @@ def diayn_objective(
     return prior.mode(made.apply(state.discriminator_params, inputs))
 
   return SkillObjective(
-    "diayn", prior, HYPERPARAMETERS, DIAYNState, DIAYNGenotype, init, begin,
-    learn, score, goal_skill, seen,
+    "diayn", prior, config.hyperparameters, DIAYNState, DIAYNGenotype, init,
+    begin, learn, score, goal_skill, seen,
     ("next_descriptor",) if seen == "descriptor" else ())
 
 

@@ -21,21 +21,19 @@ from qdrl_haiku.learners.with_skills.skill_learner import (
   skill_learner,
 )
 
-HYPERPARAMETERS = {
-  "representation_learning_rate": Hyperparameter(
-    1e-3, "Adam's learning rate for METRA's representation"),
-  "multiplier_learning_rate": Hyperparameter(
-    3e-3, "Adam's learning rate for METRA's multiplier, lambda"),
-  "constraint_slack": Hyperparameter(
-    1e-3, "most that a short step counts for METRA's constraint, epsilon"),
-  "task_reward_weight": TASK_REWARD_WEIGHT}
-"""METRA's, by name, beside those of the learner that it wraps."""
-
 
 @dataclasses.dataclass(frozen=True)
 class METRAConfig(ObjectiveConfig):
   """Shapes METRA's representation and its computation."""
 
+  hyperparameters = {
+    "representation_learning_rate": Hyperparameter(
+      1e-3, "Adam's learning rate for METRA's representation"),
+    "multiplier_learning_rate": Hyperparameter(
+      3e-3, "Adam's learning rate for METRA's multiplier, lambda"),
+    "constraint_slack": Hyperparameter(
+      1e-3, "most that a short step counts for METRA's constraint, epsilon"),
+    "task_reward_weight": TASK_REWARD_WEIGHT}
   representation_input: str = setting(
     "observation",
     "Part of a state that METRA's representation sees: its descriptor, or the "
@@ -189,8 +187,8 @@ def metra_objective(
     return prior.mode(towards) if is_discrete else skills.direction(towards)
 
   return SkillObjective(
-    "metra", prior, HYPERPARAMETERS, METRAState, METRAGenotype, init, begin,
-    learn, score, goal_skill, seen,
+    "metra", prior, config.hyperparameters, METRAState, METRAGenotype, init,
+    begin, learn, score, goal_skill, seen,
     ("descriptor", "next_descriptor") if seen == "descriptor" else ())
 
 

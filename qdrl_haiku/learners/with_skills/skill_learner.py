@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,17 +17,20 @@ from qdrl_haiku.learners.check import (
 from qdrl_haiku.learners.hyperparameters import Hyperparameter
 
 TASK_REWARD_WEIGHT = Hyperparameter(
-  0.0,
-  "weight of the task's reward, which is added to that of skills; of smerl by "
-  "default 1")
+  0.0, "weight of the task's reward, which is added to that of skills")
 """The hyperparameter `task_reward_weight`, which every objective has."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ObjectiveConfig(Settings):
-  """Shapes the network of an objective, which rewards skills."""
+  """Shapes the network of an objective, which rewards skills.
+
+  The class attribute `hyperparameters` declares those of the objective.
+  """
 
   title = "Skills"
+  hyperparameters: ClassVar[Mapping[str, Hyperparameter]] = {
+    "task_reward_weight": TASK_REWARD_WEIGHT}
 
   hidden_layer_sizes: tuple[int, ...] | None = setting(
     None,

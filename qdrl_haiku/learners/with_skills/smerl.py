@@ -30,15 +30,14 @@ _OWN = {
     "absolute value, epsilon",
     high=1.0),
   # The task comes first.
-  "task_reward_weight": TASK_REWARD_WEIGHT._replace(default=1.0)}
-HYPERPARAMETERS = {**diayn.HYPERPARAMETERS, **_OWN}
-"""SMERL's over DIAYN, by name, beside those of the learner that it wraps."""
+  "task_reward_weight": dataclasses.replace(TASK_REWARD_WEIGHT, default=1.0)}
 
 
 @dataclasses.dataclass(frozen=True)
 class SMERLConfig(diayn.DIAYNConfig):
   """Shapes SMERL: its target return, and DIAYN's discriminator."""
 
+  hyperparameters = diayn.DIAYNConfig.hyperparameters | _OWN
   target_return: float | None = setting(
     None,
     "Return that SMERL's skills must reach, within --return_margin_share, to "

@@ -12,10 +12,17 @@ from qdrl_haiku.programs.runs.config import RunConfig
 from qdrl_haiku.training import RepertoireConfig, TrainingConfig
 
 
-def _hyperparameter_help(declared: learners.Hyperparameter) -> str:
+def _hyperparameter_help(
+  of_learners: Mapping[str, learners.Hyperparameter]
+) -> str:
   """Returns the help of a hyperparameter's flag."""
-  default = "" if declared.default is None else f" ({declared.default:g})"
-  return f"Hyperparameter{default}: {declared.help}."
+  first = next(iter(of_learners.values()))
+  if first.default is None:
+    return f"Hyperparameter: {first.help}."
+  others = "".join(
+    f", of {learner} {x.default:g}" for learner, x in of_learners.items()
+    if x.default != first.default)
+  return f"Hyperparameter ({first.default:g}{others}): {first.help}."
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,8 +48,8 @@ class Config(Settings):
     "name=value, of a hyperparameter of a learner of your own. Repeatable, the "
     "last of a name counts.",
     keys={
-      name: _hyperparameter_help(declared)
-      for name, declared in learners.HYPERPARAMETERS.items()},
+      name: _hyperparameter_help(of_learners)
+      for name, of_learners in learners.DECLARATIONS.items()},
     flag="hyperparam", title="Hyperparameters")
   controller: Settings | None = setting(
     "pbt",

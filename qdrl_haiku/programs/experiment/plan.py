@@ -148,8 +148,10 @@ def check_hyperparameters(given: Mapping[str, float]) -> None:
   A user's own may have other bounds.
   """
   with checks.Refusals() as refusals:
-    for name, declared in learners.HYPERPARAMETERS.items():
+    for name, of_learners in learners.DECLARATIONS.items():
       if name in given:
+        # Their bounds are alike.
+        declared = next(iter(of_learners.values()))
         with refusals.noted():
           declared.check(f"--{name}={given[name]}", given[name])
 
