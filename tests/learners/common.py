@@ -90,14 +90,17 @@ def batches(learner, seed=0):
   goes_on = (~ends & (rollout.discount > 0))[:-1, :, None]
   next_observation = rollout.next_observation.at[:-1].set(
     jnp.where(goes_on, rollout.observation[1:], rollout.next_observation[:-1]))
-  pre_tanh = jnp.arctanh(rollout.action)
-  # By another policy, as far from the agent's as several updates lead.
-  log_prob = jax.scipy.stats.norm.logpdf(pre_tanh, 0.05, 0.7).sum(axis=-1)
+  key = jax.random.key(seed)
+  acted = learner.act(
+    agent(learner), hyperparams(learner), rollout.observation, (), key)
+  # As far from the agent's as one update or two lead.
+  change = 0.2 * jax.random.normal(key, ROLLOUT)
   return rollout._replace(
-    next_observation=next_observation,
+    action=acted.action, next_observation=next_observation,
     extras={
-      "truncation": rollout.discount * ends, "pre_tanh": pre_tanh,
-      "log_prob": log_prob})
+      "truncation": rollout.discount * ends,
+      "pre_tanh": acted.extras["pre_tanh"],
+      "log_prob": acted.extras["log_prob"] + change})
 
 
 def fresh(learner, seed=0):
