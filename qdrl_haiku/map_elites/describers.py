@@ -3,9 +3,6 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
-
 from qdrl_haiku.map_elites.repertoire import Repertoire
 from qdrl_haiku.types import Array, Key, Tree
 
