@@ -54,8 +54,8 @@ class Declaration(NamedTuple):
   # it in where it is built; elsewhere it is always there.
   open: bool = False
   title: str = ""  # The section of `--help`, "" for that of the configuration.
-  # Of a choice, the configurations by name, `Settings` as declared below.
-  kinds: Mapping[str, Any] = NOTHING
+  # Of a choice, the configurations by name.
+  kinds: Mapping[str, "Settings"] = NOTHING
   # Of a mapping from names to numbers, the help of each known name.
   keys: Mapping[str, str] = NOTHING
 
@@ -109,7 +109,7 @@ class Kind(NamedTuple):
   optional: bool
 
   @classmethod
-  def of(cls, hint: Any) -> Self:
+  def of(cls, hint: type) -> Self:
     """Returns the kind of a hint, as `float | None` or `tuple[int, ...]`."""
     optional = types.NoneType in typing.get_args(hint)
     if optional:
@@ -118,20 +118,21 @@ class Kind(NamedTuple):
       return cls(tuple, typing.get_args(hint)[0], optional)
     return cls(hint, hint, optional)
 
-  def parse(self, value: Any) -> Any:
+  def parse(self, value: object) -> object:
     """Returns a command line's or a JSON file's value as a configuration's."""
     if self.base is tuple and isinstance(value, list | tuple):
       return tuple(_parse(x, self.element) for x in value)
     return _parse(value, self.base)
 
 
-def _parse(value: Any, kind: type) -> Any:
+def _parse(value: object, kind: type) -> object:
   """Returns a text as the number that it says, and integers as floats.
 
   What is wrong stays as it is, and is refused when the configuration is made.
   """
-  is_number = type(value) is int and kind is float
-  if kind in (int, float) and (isinstance(value, str) or is_number):
+  if isinstance(value, bool) or kind not in (int, float):
+    return value
+  if isinstance(value, str) or (isinstance(value, int) and kind is float):
     with contextlib.suppress(ValueError):
       return kind(value)
   return value

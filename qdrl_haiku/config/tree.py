@@ -32,10 +32,11 @@ class Flag(NamedTuple):
   declared: Declaration  # The declaration.
   section: str  # The title under which `--help` lists it.
 
-  def text(self, value: Any) -> str:
+  def text(self, value: object) -> str:
     """Returns the flag with a value, as it is typed."""
-    is_list = isinstance(value, list | tuple)
-    return f"--{self.name}={','.join(map(str, value)) if is_list else value}"
+    if isinstance(value, list | tuple):
+      value = ",".join(map(str, value))
+    return f"--{self.name}={value}"
 
 
 class _Node(NamedTuple):
@@ -130,7 +131,7 @@ def config_tree_values(config: Settings) -> Changes:
   return found
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
   """Returns a setting's value as JSON has it."""
   if isinstance(value, tuple):
     return [_plain(x) for x in value]
@@ -156,13 +157,14 @@ def replace_in_config_tree(
     result = _replaced(config, given, met)
     missing = result.missing()
     result = _reset(result, missing)
+    if typed is None:
+      return result
     for name in given:
-      need = known[name].declared.needs
-      reason = missing.get(need) if name in met.used and need else None
-      reason = reason or (
-        None if name in met.used else met.without.get(name))
+      reason = met.without.get(name)
+      if name in met.used:
+        reason = missing.get(known[name].declared.needs or "")
       # What follows from a wrong value says nothing.
-      if reason is None or typed is None or met.wrong & {name, *reason.by}:
+      if reason is None or met.wrong & {name, *reason.by}:
         continue
       if name in typed or not any(by in typed for by in reason.by):
         refusals.refuse(
@@ -192,10 +194,7 @@ class _Met:
 
 
 def _replaced(config: S, given: Values, met: _Met) -> S:
-  """Replaces values in one configuration and those below it.
-
-  Settings whose values are refused stay as they were.
-  """
+  """Replaces values in one configuration and those below it."""
   changes: Changes = {}
   known = setting_kinds(type(config))
   for node in _nodes(config):
@@ -207,15 +206,7 @@ def _replaced(config: S, given: Values, met: _Met) -> S:
       with met.refused(flag):
         changes[name] = dict(node.value) | _numbers(declared, flag, given)
     elif declared.kinds:
-      met.used.add(flag)
-      kind = node.value
-      with met.refused(flag):
-        kind = _chosen(node, given)
-      changes[name] = _replaced(kind, given, met)
-      why = f"--{flag}={_kind_name(declared, kind)} has no such setting"
-      for other in declared.kinds.values():
-        for absent in config_tree_flags(other):
-          met.without.setdefault(absent, Missing(why, (flag,)))
+      changes[name] = _replaced_choice(node, declared, given, met)
     elif flag in given and flag:
       met.used.add(flag)
       changes[name] = known[name].parse(given[flag])
@@ -225,6 +216,27 @@ def _replaced(config: S, given: Values, met: _Met) -> S:
       changes[node.field.name] = node.field.default
       met.used.discard(node.flag)
       met.without[node.flag] = Missing(f"--{by}={after[by]}", (by,))
+  return _made(config, changes, met)
+
+
+def _replaced_choice(
+  node: _Node, declared: Declaration, given: Values, met: _Met
+) -> Settings:
+  """Returns the kind that a flag names, with what its own flags were given."""
+  kind = node.value
+  met.used.add(node.flag)
+  with met.refused(node.flag):
+    kind = _chosen(node, declared, given)
+  why = f"--{node.flag}={_kind_name(declared, kind)} has no such setting"
+  kind = _replaced(kind, given, met)
+  for other in declared.kinds.values():
+    for absent in config_tree_flags(other):
+      met.without.setdefault(absent, Missing(why, (node.flag,)))
+  return kind
+
+
+def _made(config: S, changes: Changes, met: _Met) -> S:
+  """Changes a configuration; what is refused stays as it was."""
   try:
     return dataclasses.replace(config, **changes)
   except ValueError as error:
@@ -246,13 +258,12 @@ def _fits(config: Settings, changes: Changes) -> bool:
   return True
 
 
-def _chosen(node: _Node, given: Values) -> Settings:
+def _chosen(node: _Node, declared: Declaration, given: Values) -> Settings:
   """Returns the kind of a choice that a flag names."""
-  assert node.declared is not None
-  known = node.declared.kinds
+  known = declared.kinds
   name = given.get(node.flag)
   # Named again, it keeps its settings.
-  if name is None or name == _kind_name(node.declared, node.value):
+  if name is None or name == _kind_name(declared, node.value):
     return node.value
   if name in known:
     return known[name]

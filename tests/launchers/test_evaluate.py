@@ -22,15 +22,12 @@ _ADVANCE = jax.jit(_ENV.advance)
 _SETTINGS = {
   "env_name": "point_maze", "episode_length": 20, "learner": "td3",
   "hidden_layer_sizes": ["4", "4"], "normalize_observations": False,
-  "activation": "tanh",
-}
+  "activation": "tanh"}
 _TD3 = learners.td3(
   2, 2,
   configs.sized(
     learners.TD3Config, (4, 4), (4, 4), activation="tanh",
-    normalize_observations=False,
-  ),
-)
+    normalize_observations=False))
 _GRID = map_elites.Grid((4, 4), (-1.0, -1.0), (1.0, 1.0))
 _FOUND = {0: (-0.9, -0.8), 3: (-0.9, 0.9), 14: (0.8, 0.1)}
 _FEW = "--num_eval_episodes=6"
@@ -42,12 +39,10 @@ def _draw(key):
   states = jax.vmap(_TD3.init)(jax.random.split(key, 3))
   policies = jax.tree.map(
     lambda x: x + jax.random.normal(jax.random.key(x.size), x.shape),
-    states.policy_params,
-  )
+    states.policy_params)
   genotypes = jax.vmap(_TD3.genotype)(states._replace(policy_params=policies))
   hyperparams = {
-    name: jnp.full(3, value) for name, value in _TD3.hyperparams.items()
-  }
+    name: jnp.full(3, value) for name, value in _TD3.hyperparams.items()}
   return map_elites.Elite(genotypes, hyperparams)
 
 
@@ -66,8 +61,7 @@ def logdir(elites, tmp_path_factory):
   other = jax.device_get(_draw(jax.random.key(90)))
   for step, found in ((90, other), (100, elites)):
     empty = map_elites.Repertoire.init(
-      jax.tree.map(lambda x: x[0], found), _GRID
-    )
+      jax.tree.map(lambda x: x[0], found), _GRID)
     jax.jit(map_elites.Repertoire.add)(
       empty, found, jnp.array([1.0, 2, 3]), jnp.array(list(_FOUND.values()))
     ).save(path / "repertoire" / f"{step}.npz")
@@ -85,8 +79,7 @@ def _listing(folder):
   """All that is in a folder, its parts' sizes and times of change included."""
   return {
     str(path): (path.stat().st_mtime_ns, path.stat().st_size)
-    for path in [folder, *folder.rglob("*")]
-  }
+    for path in [folder, *folder.rglob("*")]}
 
 
 def _walks(genotype, seed=0):
@@ -104,15 +97,13 @@ def _walks(genotype, seed=0):
 
 
 @pytest.mark.parametrize(("flags", "cell", "seed"), [
-  ("--cell=3", 3, 0), ("--descriptor=0.2,0.1 --seed=7", 14, 7)
-])
+  ("--cell=3", 3, 0), ("--descriptor=0.2,0.1 --seed=7", 14, 7)])
 def test_an_elite_acts_that_is_chosen_by_its_cell_or_by_what_is_near(
   flags, cell, seed, elites, logdir, capsys
 ):
   before = _listing(logdir)
   outcome = harness.run(
-    capsys, "evaluate", f"--logdir={logdir}", *flags.split(), _FEW
-  )
+    capsys, "evaluate", f"--logdir={logdir}", *flags.split(), _FEW)
   assert outcome.code == 0, outcome.err
   assert _listing(logdir) == before
   first, *lines, last = outcome.out.splitlines()
@@ -125,8 +116,7 @@ def test_an_elite_acts_that_is_chosen_by_its_cell_or_by_what_is_near(
     "iqm": np.mean(np.sort(returns)[1:-1]), "cell": cell,
     "cell_return": index + 1, "length_mean": 20, "length_min": 20,
     "length_max": 20, "descriptor/x": np.mean(ends[:, 0]),
-    "descriptor/y": np.mean(ends[:, 1]),
-  }
+    "descriptor/y": np.mean(ends[:, 1])}
   for name, value in expected.items():
     assert found[name] == pytest.approx(value, rel=1e-3, abs=1e-3), name
   assert found["iqm_low"] <= found["iqm"] <= found["iqm_high"]
@@ -136,8 +126,7 @@ def test_an_elite_acts_that_is_chosen_by_its_cell_or_by_what_is_near(
   # What is printed for people are the same numbers.
   assert first == f"{logdir}: {agent}"
   assert {line.split()[0]: float(line.split()[1]) for line in lines} == {
-    name: float(f"{value:g}") for name, value in found.items()
-  }
+    name: float(f"{value:g}") for name, value in found.items()}
 
 
 def test_an_elite_is_exported_and_drawn(
@@ -146,8 +135,7 @@ def test_an_elite_is_exported_and_drawn(
   monkeypatch.setattr(environments, "step_seconds", lambda env: 0.048)
   flags = (
     f"--logdir={logdir}", "--cell=14", "--num_eval_episodes=1",
-    "--export=new/policy.npz", "--render=png", "--render_to=a/b.png",
-  )
+    "--export=new/policy.npz", "--render=png", "--render_to=a/b.png")
   outcome = harness.run(capsys, "evaluate", *flags)
   assert outcome.code == 0, outcome.err
   assert "wrote new/policy.npz\nwrote a/b.png\n" in outcome.out
@@ -160,8 +148,7 @@ def test_an_elite_is_exported_and_drawn(
   np.testing.assert_allclose(
     policy(observation),
     _TD3.act_greedy(agent, jnp.array(observation, jnp.float32), ()).action,
-    atol=1e-5,
-  )
+    atol=1e-5)
   assert policy.config["info"]["agent"].startswith("cell 14 of")
   assert policy.config["info"]["step_seconds"] == 0.048
   before = _listing(here)
@@ -186,15 +173,13 @@ def test_an_elite_is_exported_and_drawn(
   ("--cell=3 --render=mp4", "--render=mp4: .*install it .*or take"),
   ("--render=png --render_to=a.gif", "doesn't end in .png"),
   ("--cell=3 --export=a.npz --opset=18", "--opset=18 has no effect without"),
-  ("--cell=3 --export=file/a.npz", "file/a[.].* can't be written .File ex"),
-])
+  ("--cell=3 --export=file/a.npz", "file/a[.].* can't be written .File ex")])
 def test_unknown_is_refused(flags, message, logdir, here, capsys, monkeypatch):
   monkeypatch.setenv("PATH", "")  # Without ffmpeg.
   (here / "file").touch()
   before = _listing(logdir)
   outcome = harness.run(
-    capsys, "evaluate", f"--logdir={logdir}", *flags.split()
-  )
+    capsys, "evaluate", f"--logdir={logdir}", *flags.split())
   harness.assert_refused(outcome, message)
   assert _listing(logdir) == before
   assert [path.name for path in here.iterdir()] == ["file"]

@@ -10,12 +10,13 @@ a replay of 100,000 transitions, and makes 1,000 steps.
 """
 
 import argparse
+import dataclasses
 import sys
 
 import jax
 
 from qdrl_haiku.programs import accelerators
-from qdrl_haiku.programs.accelerators import generation
+from qdrl_haiku.programs.accelerators import cost
 from qdrl_haiku.programs.storage import strict_json
 
 _NUM_ENVS, _BATCH, _REPLAY, _ITERATIONS = 8, 256, 100_000, 125
@@ -103,8 +104,9 @@ def main():
     compiled = jax.jit(train, donate_argnums=donated).lower(*shapes).compile()
     target = accelerators.TARGETS[flags.target]
     costs = {"train": accelerators.accelerator_cost(compiled, target)}
-  print(generation.generation_costs_table(costs, flags.target), file=sys.stderr)
-  print(strict_json.to_strict_json(generation.generation_costs_row(costs)))
+  print(cost.generation_costs_table(costs, flags.target), file=sys.stderr)
+  row = {name: dataclasses.asdict(x) for name, x in costs.items()}
+  print(strict_json.to_strict_json(row))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """Reads what a program does on an accelerator, compiled without having one."""
 
-from qdrl_haiku.programs.accelerators.cost import Cost, accelerator_cost
-from qdrl_haiku.programs.accelerators.target import (
-    TARGETS,
-    Target,
-    compiling_for_target,
+from qdrl_haiku.programs.accelerators.cost import (
+  TARGETS,
+  Cost,
+  Target,
+  accelerator_cost,
 )
+from qdrl_haiku.programs.accelerators.generation import compiling_for_target

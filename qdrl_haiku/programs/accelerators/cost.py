@@ -1,12 +1,12 @@
 """Counts what a compiled program launches, and models how long that takes."""
 
-import collections
+import dataclasses
+import math
 from typing import Any, NamedTuple
 
 import jax
 
 from qdrl_haiku.programs.accelerators import hlo
-from qdrl_haiku.programs.accelerators.target import Target
 
 PARTS = ("collect", "store", "sample", "learn", "evaluate", "decide", "inherit")
 """Named scopes of a generation; what is in none of them is "other"."""
@@ -20,7 +20,26 @@ _COLLECTIVES = (
 _TRANSFERS = frozenset({"infeed", "outfeed", "recv", "send"})
 
 
-class PartCost(NamedTuple):
+class Target(NamedTuple):
+  """An accelerator, and the numbers by which time on it is modelled."""
+
+  title: str  # Its name.
+  bytes_per_second: float  # Of its memory; NaN if times can't be modelled.
+  launch_seconds: float = 2.5e-6  # The least time of each kernel.
+
+
+TARGETS = {
+  "h100": Target("H100 SXM, 80 GB", 3.35e12),
+  "a100": Target("A100 SXM, 80 GB", 2.04e12),
+  "l4": Target("L4, 24 GB", 3.0e11),
+  # Arrays stay in its caches, and products take longer than memory.
+  "cpu": Target("this machine's CPUs", math.nan, math.nan)}
+"""Maps names to the targets that there are; a file beside this module describes
+each accelerator, and jax the CPUs."""
+
+
+@dataclasses.dataclass
+class PartCost:
   """Counts what one part of a program does in a call of the program."""
 
   kernels: int = 0  # How many are launched, copies among them.
@@ -31,95 +50,96 @@ class PartCost(NamedTuple):
   seconds: float = 0.0
 
 
-class Loop(NamedTuple):
-  """A loop of a program."""
+@dataclasses.dataclass
+class Loop:
+  """A loop of a program; its counts are of each run of its body.
+
+  Those of inner loops and of all branches of conditionals are among them.
+  """
 
   depth: int  # How many loops it is in.
   part: str  # The part of a generation to which it belongs.
   # How often its body runs; None if a condition decides, whose value an
   # accelerator sends to the host each time.
   trips: int | None
-  # How many kernels each run of its body launches, those of inner loops and of
-  # all branches of conditionals among them.
   kernels: int = 0
   copies: int = 0  # How many of these are copies.
-  moved_bytes: int = 0  # Sent between devices in each run of its body.
+  moved_bytes: int = 0  # Sent between devices.
 
 
-class Cost(NamedTuple):
-  """Counts what a compiled program does in a call."""
+@dataclasses.dataclass
+class Cost:
+  """Counts what a compiled program does in a call, by part and by collective.
 
-  parts: dict[str, PartCost]  # By name, of `PARTS` or "other".
-  # In the order of the program, outer ones before inner ones.
-  loops: list[Loop]
-  # How many there are; at each an accelerator waits for the host.
-  conditionals: int
-  transfers: int  # How many instructions exchange data with the host.
-  # Sent between devices, by collective; the body of a loop with unknown trips
-  # counts once.
-  moved_bytes: dict[str, int]
+  The body of a loop with unknown trips counts once.
+  """
+
   argument_bytes: int  # The size of the program's arguments.
   temporary_bytes: int  # Needed beside arguments and results.
+  # By name, of `PARTS` or "other".
+  parts: dict[str, PartCost] = dataclasses.field(default_factory=dict)
+  # In the order of the program, outer ones before inner ones.
+  loops: list[Loop] = dataclasses.field(default_factory=list)
+  # How many there are; at each an accelerator waits for the host.
+  conditionals: int = 0
+  transfers: int = 0  # How many instructions exchange data with the host.
+  # Between devices.
+  moved_bytes: dict[str, int] = dataclasses.field(default_factory=dict)
 
   @property
   def total(self) -> PartCost:
     """The sum over all parts."""
-    return PartCost(*map(sum, zip(*self.parts.values(), strict=True)))
+    parts = map(dataclasses.astuple, self.parts.values())
+    return PartCost(*map(sum, zip(*parts, strict=True)))
 
 
 def accelerator_cost(compiled: jax.stages.Compiled, target: Target) -> Cost:
   """Returns the cost of a compiled program on its target."""
   module = hlo.parse_hlo(compiled.as_text() or "")
-  parts: dict[str, PartCost] = collections.defaultdict(PartCost)
-  loops: list[Loop] = []
-  moved: dict[str, int] = collections.Counter()
-  counts: dict[str, int] = collections.Counter()
+  memory: Any = compiled.memory_analysis()
+  cost = Cost(memory.argument_size_in_bytes, memory.temp_size_in_bytes)
 
   def walk(
-    name: str, times: int, depth: int, scope: str
-  ) -> collections.Counter[str]:
-    """Adds a computation; returns what `Loop` counts in one run of it."""
-    here: collections.Counter[str] = collections.Counter()
+    name: str, times: int, scope: str, around: list[tuple[Loop, int]]
+  ) -> None:
+    """Adds a computation; `around` has loops, and its runs in one of each."""
     for label, instruction in module.computations[name].items():
       opcode, inside = instruction.opcode, instruction.scope or scope
       if opcode in _NO_KERNEL or opcode.endswith("-done"):
         continue
-      counts["transfers"] += (
-        opcode.removesuffix("-start") in _TRANSFERS
-        or "callback" in instruction.target)
-      counts["conditionals"] += opcode == "conditional"
+      kind = opcode.removesuffix("-start")
+      cost.transfers += kind in _TRANSFERS or "callback" in instruction.target
+      cost.conditionals += opcode == "conditional"
       if opcode == "while":
-        turns, place = instruction.trips or 1, len(loops)
-        loops.append(Loop(depth, _part_of(inside), instruction.trips))
-        inner = walk(instruction.called[0], times * turns, depth + 1, inside)
-        outer = loops[place]
-        loops[place] = Loop(outer.depth, outer.part, outer.trips, **inner)
-        here.update({kind: turns * n for kind, n in inner.items()})
-        continue
-      if opcode in _CALLS and instruction.called:
+        turns = instruction.trips or 1
+        loop = Loop(len(around), _part_of(inside), instruction.trips)
+        cost.loops.append(loop)
+        outer = [(x, n * turns) for x, n in around]
+        body = instruction.called[0]
+        walk(body, times * turns, inside, [*outer, (loop, 1)])
+      elif opcode in _CALLS and instruction.called:
         for called in instruction.called:
-          here.update(walk(called, times, depth, inside))
-        continue
-      num_bytes = hlo.hlo_moved_bytes(module, name, label)
-      if opcode.startswith(_COLLECTIVES) and module.num_devices > 1:
-        moved[opcode.removesuffix("-start")] += times * instruction.num_bytes
-        here["moved_bytes"] += instruction.num_bytes
-      is_copy = opcode in ("copy", "copy-start")
-      seconds = max(target.launch_seconds, num_bytes / target.bytes_per_second)
-      part = parts[_part_of(inside)]
-      parts[_part_of(inside)] = PartCost(
-        part.kernels + times, part.copies + times * is_copy,
-        part.num_bytes + times * num_bytes, part.seconds + times * seconds)
-      here.update(kernels=1, copies=is_copy)
-    return here
+          walk(called, times, inside, around)
+      else:
+        num_bytes = hlo.hlo_moved_bytes(module, name, label)
+        sent, is_copy = 0, kind == "copy"
+        if opcode.startswith(_COLLECTIVES) and module.num_devices > 1:
+          sent = instruction.num_bytes
+          before = cost.moved_bytes.get(kind, 0)
+          cost.moved_bytes[kind] = before + times * sent
+        part = cost.parts.setdefault(_part_of(inside), PartCost())
+        part.kernels += times
+        part.copies += times * is_copy
+        part.num_bytes += times * num_bytes
+        part.seconds += times * max(
+          target.launch_seconds, num_bytes / target.bytes_per_second)
+        for loop, n in around:
+          loop.kernels += n
+          loop.copies += n * is_copy
+          loop.moved_bytes += n * sent
 
-  walk(module.entry, 1, 0, "")
-  memory: Any = compiled.memory_analysis()
-  return Cost(
-    parts=dict(parts), loops=loops, conditionals=counts["conditionals"],
-    transfers=counts["transfers"], moved_bytes=dict(moved),
-    argument_bytes=memory.argument_size_in_bytes,
-    temporary_bytes=memory.temp_size_in_bytes)
+  walk(module.entry, 1, "", [])
+  return cost
 
 
 def _part_of(scope: str) -> str:
@@ -128,3 +148,34 @@ def _part_of(scope: str) -> str:
     if name in PARTS:
       return name
   return "other"
+
+
+def generation_costs_table(costs: dict[str, Cost], target: str) -> str:
+  """Writes costs as text."""
+  title, is_cpu = TARGETS[target].title, target == "cpu"
+  lines = [
+    f"compiled for {title}, where a kernel is a call of compiled code or of a "
+    "library; times are not modelled, loops without a number count once"
+    if is_cpu
+    else f"modelled for {title}; no such device was used"]
+  for name, found in costs.items():
+    lines += [
+      f"{name}: {found.conditionals} conditionals, {found.transfers} transfers "
+      f"with the host, {found.argument_bytes / 2**20:.1f} MiB of arguments, "
+      f"{found.temporary_bytes / 2**20:.1f} MiB beside them",
+      f"  {'part':10}{'kernels':>12}{'copies':>12}{'GB':>12}"
+      + ("" if is_cpu else f"{'ms':>12}")]
+    lines += [
+      f"  {part:10}{x.kernels:12,}{x.copies:12,}{x.num_bytes / 1e9:12.3f}"
+      + ("" if is_cpu else f"{1e3 * x.seconds:12.3f}")
+      for part, x in (*found.parts.items(), ("all", found.total))]
+    lines += [
+      f"  {'  ' * loop.depth}loop in {loop.part}: {loop.kernels} kernels, "
+      f"{loop.copies} copies among them, "
+      + (f"{loop.moved_bytes:,} bytes moved, " if loop.moved_bytes else "")
+      + (f"{loop.trips} times" if loop.trips else "while a condition holds")
+      for loop in found.loops]
+    lines += [
+      f"  {kind} between devices: {num_bytes:,} bytes"
+      for kind, num_bytes in found.moved_bytes.items()]
+  return "\n".join(lines)

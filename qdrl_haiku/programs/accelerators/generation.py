@@ -1,21 +1,69 @@
-"""Compiles one generation for an accelerator, and says what it would cost."""
+"""Compiles programs for an accelerator that need not be there."""
 
-from collections.abc import Callable
-from typing import Any
+import contextlib
+import importlib.resources
+import os
+from collections.abc import Callable, Iterator
 
 import jax
+import numpy as np
+from jax.experimental import topologies
 
-from qdrl_haiku.programs.accelerators.cost import Cost, accelerator_cost
-from qdrl_haiku.programs.accelerators.target import (
+from qdrl_haiku.cpu import switch
+from qdrl_haiku.distributed import sharding
+from qdrl_haiku.programs.accelerators.cost import (
   TARGETS,
-  compiling_for_target,
+  Cost,
+  accelerator_cost,
 )
 from qdrl_haiku.programs.runs.compilation import make_programs
 from qdrl_haiku.training.generation import prepare
 from qdrl_haiku.training.setup import Setup
 
-PROGRAMS = ("train", "evaluate")
-"""The programs of a generation; a third one draws initial states."""
+# CUDA's libraries are not needed to compile, its assembler is.
+_PACKAGES = (
+  "jax-cuda12-plugin=={version} jax-cuda12-pjrt=={version} "
+  "nvidia-cuda-nvcc-cu12")
+
+
+@contextlib.contextmanager
+def compiling_for_target(
+  name: str, num_devices: int = 1
+) -> Iterator[jax.sharding.Mesh]:
+  """Traces and compiles for one of `TARGETS` within a `with` statement.
+
+  Yields:
+    A mesh to compile for; its accelerators need not exist.
+
+  Raises:
+    ValueError: if jax's compiler for accelerators isn't installed, or if jax
+      has fewer CPU devices than `num_devices`.
+  """
+  if name == "cpu":
+    devices = jax.devices("cpu")[:num_devices]
+    if len(devices) < num_devices:
+      raise ValueError(
+        f"num_devices={num_devices}, but jax has {len(devices)} of the CPU; "
+        "set jax_num_cpu_devices before it looks for them.")
+    # Not jax's own platform where there is an accelerator too.
+    with switch.switching_platform("cpu"):
+      yield jax.sharding.Mesh(np.array(devices), (sharding.AXIS,))
+    return
+  described = importlib.resources.files(__package__) / f"{name}.txtpb"
+  # Or jax's plugin looks for CUDA's libraries when it is loaded.
+  os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
+  jax.devices()
+  try:
+    topology = topologies.get_topology_desc(
+      name, "cuda", target_config=described.read_text(),
+      topology=f"1x1x{num_devices}")
+  except Exception as error:
+    raise ValueError(
+      f"jax's compiler for {TARGETS[name].title} isn't installed; in an "
+      "environment of its own, pip install --no-deps "
+      f"{_PACKAGES.format(version=jax.__version__)} ({error}).") from error
+  with switch.switching_platform("gpu"):
+    yield jax.sharding.Mesh(np.array(topology.devices), (sharding.AXIS,))
 
 
 def generation_costs(
@@ -27,7 +75,8 @@ def generation_costs(
   since it holds functions that differ on CPUs; `num_devices` divide its agents.
 
   Returns:
-    The costs of one call of each of `PROGRAMS`.
+    The costs of one call of the program that trains, and of the one that
+    evaluates; a third one draws initial states.
 
   Raises:
     ValueError: if jax's compiler for the target isn't installed.
@@ -41,45 +90,4 @@ def generation_costs(
     return {
       name: accelerator_cost(
         getattr(programs, name).lower().compile(), TARGETS[target])
-      for name in PROGRAMS}
-
-
-def generation_costs_row(costs: dict[str, Cost]) -> dict[str, Any]:
-  """Returns costs as JSON has them."""
-  return {
-    name: found._asdict()
-    | {
-      "parts": {part: x._asdict() for part, x in found.parts.items()},
-      "loops": [loop._asdict() for loop in found.loops]}
-    for name, found in costs.items()}
-
-
-def generation_costs_table(costs: dict[str, Cost], target: str) -> str:
-  """Writes costs as text."""
-  title, is_cpu = TARGETS[target].title, target == "cpu"
-  lines = [
-    f"compiled for {title}, where a kernel is a call of compiled code or of a "
-    "library; times are not modelled, loops without a number count once"
-    if is_cpu
-    else f"modelled for {title}; no such device was used"]
-  for name, found in costs.items():
-    lines += [
-      f"{name}: {found.conditionals} conditionals, {found.transfers} transfers "
-      f"with the host, {found.argument_bytes / 2**20:.1f} MiB of arguments, "
-      f"{found.temporary_bytes / 2**20:.1f} MiB beside them",
-      f"  {'part':10}{'kernels':>12}{'copies':>12}{'GB':>12}"
-      + ("" if is_cpu else f"{'ms':>12}")]
-    lines += [
-      f"  {part:10}{x.kernels:12,}{x.copies:12,}{x.num_bytes / 1e9:12.3f}"
-      + ("" if is_cpu else f"{1e3 * x.seconds:12.3f}")
-      for part, x in (*found.parts.items(), ("all", found.total))]
-    lines += [
-      f"  {'  ' * loop.depth}loop in {loop.part}: {loop.kernels} kernels, "
-      f"{loop.copies} copies among them, "
-      + (f"{loop.moved_bytes:,} bytes moved, " if loop.moved_bytes else "")
-      + (f"{loop.trips} times" if loop.trips else "while a condition holds")
-      for loop in found.loops]
-    lines += [
-      f"  {kind} between devices: {num_bytes:,} bytes"
-      for kind, num_bytes in found.moved_bytes.items()]
-  return "\n".join(lines)
+      for name in ("train", "evaluate")}

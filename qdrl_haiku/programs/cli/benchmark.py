@@ -125,19 +125,18 @@ def _compile(config: BenchmarkConfig, run: Config) -> None:
   """Prints what a generation would cost on a target: a table and JSON."""
   import jax
 
-  from qdrl_haiku.programs.accelerators import generation
+  from qdrl_haiku.programs.accelerators import cost, generation
   from qdrl_haiku.programs.storage import strict_json, versions
 
   # As many as are asked for where the target is the CPU.
   jax.config.update("jax_num_cpu_devices", config.num_targets)
   costs = generation.generation_costs(
     lambda: experiment.build(run), config.target, config.num_targets)
-  table = generation.generation_costs_table(costs, config.target)
-  print(table, file=sys.stderr)
+  print(cost.generation_costs_table(costs, config.target), file=sys.stderr)
   names = ("algorithm", "target", "num_targets")
   row = {name: getattr(config, name) for name in names}
-  row |= generation.generation_costs_row(costs) | versions.library_versions()
-  print(strict_json.to_strict_json(row))
+  row |= {name: dataclasses.asdict(x) for name, x in costs.items()}
+  print(strict_json.to_strict_json(row | versions.library_versions()))
 
 
 def _measure(

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import config as config_lib
-from qdrl_haiku import controllers, environments
-from qdrl_haiku.programs import experiment, runs
+from qdrl_haiku import controllers
+from qdrl_haiku.programs import experiment
 from qdrl_haiku.programs.experiment.plan import plan_experiment
 from qdrl_haiku.programs.storage.directory import RunDirectory
 from qdrl_haiku.training import elites, emitters
@@ -145,10 +145,3 @@ def test_what_keeps_no_replay_can_be_made_longer(
   capacities = {
     x.config.training.replay_capacity for x in (first, again)}
   assert capacities == {100_000}
-
-
-def test_python_runs_remember_all_of_it_too():
-  config = experiment.Config(
-    environment=environments.EnvironmentConfig("point_maze"),
-    run=runs.RunConfig(num_timesteps=400_000))
-  assert experiment.build(config).config.replay_capacity == 400_000

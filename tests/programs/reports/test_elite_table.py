@@ -1,12 +1,9 @@
 """Tests of the elites that a page shows."""
 
-import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from qdrl_haiku import map_elites
 from qdrl_haiku.programs import reports
-from qdrl_haiku.programs.drawing import heatmaps
 from qdrl_haiku.programs.reports import elite_table, rollouts
 from qdrl_haiku.programs.storage.directory import RunDirectory
 from tests import planes
@@ -45,26 +42,6 @@ def test_elites_are_those_of_the_file(tmp_path):
     numbers = _column(elites, name)["values"]
     np.testing.assert_allclose(numbers, values[occupied], rtol=1e-5)
   assert (elites.step, list(elites.names)) == (400, ["a", "b"])
-
-
-@pytest.mark.parametrize("tessellation", [
-  planes.GRID,
-  map_elites.CVT(jnp.array([[1.0, 0], [7, 0], [4, 1]]), (0.0, -1), (8.0, 1)),
-  map_elites.Unstructured(8, 2, planes.GRID), map_elites.Unstructured(8, 2)])
-def test_a_page_shows_the_picture_of_the_run(tessellation, tmp_path):
-  saved = planes.repertoire(
-    tessellation, [[1.0, -0.5], [7.0, 0.5], [6.5, 0.4]], [10.0, 20.0, 15.0])
-  common.write_repertoire(RunDirectory(tmp_path), saved)
-  elites = _read(tmp_path)
-  picture = heatmaps.heatmap(saved, "ab").axes[0].images[0]
-  data = elite_table.elite_table_to_json(elites)
-  # By its cell, the last of which stands for none.
-  fitness = np.where(saved.occupied, saved.fitness, np.nan)
-  np.testing.assert_array_equal(
-    np.append(fitness, np.nan)[np.array(data["image"])],
-    np.ma.filled(picture.get_array(), np.nan))
-  assert data["num_cells"] == saved.fitness.size
-  assert elites.cells[data["best"]] == np.argmax(saved.fitness)
 
 
 def test_a_damaged_file_is_reported_and_the_one_before_is_shown(tmp_path):

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from qdrl_haiku.programs import reports
-from qdrl_haiku.programs.artifacts import statistics
 from qdrl_haiku.programs.reports import aggregation
 from qdrl_haiku.programs.storage.directory import RunDirectory
 from tests.programs.reports import common
@@ -79,12 +78,8 @@ def test_seeds_become_their_interquartile_mean_with_an_interval(tmp_path):
   found = aggregation.aggregate_curves("all", group.series("pbt/best_return"))
   assert found.steps == [100, 200, 300, 400]
   returns = np.outer(common.RETURNS.max(axis=1), scales)
-  expected = statistics.interquartile_mean_curve(returns.T)
-  assert found.values == expected.value.tolist()
   # Of four, the middle two.
   np.testing.assert_allclose(found.values, 1.25 * returns[:, 0])
-  assert found.low == expected.low.tolist()
-  assert found.high == expected.high.tolist()
   assert np.all(np.array(found.low) < np.array(found.high))
   # One seed has no interval.
   one = aggregation.aggregate_curves("one", group.series("pbt/best_return")[:1])
