@@ -159,7 +159,7 @@ def test_an_elite_is_exported_and_drawn(
 
 
 @pytest.mark.parametrize(("flags", "message"), [
-  ("--skill=3", "--skill=3, .*td3, has no skills; leave it out"),
+  ("--skill=3", "--skill=3: .*td3, has no skills; leave it out"),
   ("--env_name=point_mase", "env_name='point_mase' .*'point_maze'"),
   ("--cell=2", "--cell=2: cell 2 is empty; the nearest .* is 3[.]"),
   ("--cell=16", "cell 16 is none of 0 to 15; the nearest that .* is 14[.]"),

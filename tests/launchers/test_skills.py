@@ -90,7 +90,7 @@ def test_all_skills_or_one_are_evaluated(name, flags, chosen, run_of, capsys):
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "flag", "message"), [
   ("discrete", "--skill=17", "skill is 17: .* 0 to 16"),
-  ("discrete", "--skill=two", "--skill=two is neither .*like 3 or"),
+  ("discrete", "--skill=two", "--skill=two: it is neither .*like 3 or"),
   ("discrete", "--skill=0.6,0.8", "skill is .*one-hot vector of 17"),
   ("discrete", "--num_eval_episodes=3", "episodes=3 can't .*_skills=17"),
   ("circle", "--skill=1,nan", "give 2 finite")])

@@ -8,7 +8,7 @@ import pytest
 
 from qdrl_haiku import controllers, distributed
 from qdrl_haiku.programs import benchmarks
-from qdrl_haiku.programs.drawing import costs
+from qdrl_haiku.programs.cli import benchmark
 from tests.launchers import harness, users_module
 from tests.training import common
 
@@ -142,7 +142,7 @@ def test_costs_of_what_is_never_done_are_left_out():
   rows = [
     {"size": i, "updates_per_second": 0.0, "generation_seconds": 2.0}
     for i in (1, 2)]
-  assert len(costs.draw_costs(rows, "size").axes) == 1
+  assert len(benchmark.costs_figure(rows, "size").panels) == 1
 
 
 @pytest.mark.slow

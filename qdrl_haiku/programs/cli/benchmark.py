@@ -26,13 +26,26 @@ from qdrl_haiku import config as config_lib  # noqa: E402
 from qdrl_haiku.config import Settings, setting  # noqa: E402
 from qdrl_haiku.programs import accelerators, experiment, runs  # noqa: E402
 from qdrl_haiku.programs.cli import devices, launch, training  # noqa: E402
-from qdrl_haiku.programs.cli.flags import Given  # noqa: E402
+from qdrl_haiku.programs.cli.launch import Given  # noqa: E402
+from qdrl_haiku.programs.drawing.figure import (  # noqa: E402
+  Axis,
+  Figure,
+  Panel,
+  Trace,
+)
 from qdrl_haiku.programs.experiment import Config, Program  # noqa: E402
 
 _GENERATIONS = ("pbt", "me_pbt")
 _COMPILES = ("compile", "compile_me_pbt")
 _OF_RUNS = {field.name for field in dataclasses.fields(runs.RunConfig)} - {
   "logdir", "num_generations", "num_timesteps", "resume", "seed"}
+# Of each column of rows: its label, and the cost of a number in it.
+_COSTS = {
+  "env_steps_per_second": ("µs per environment step", lambda x: 1e6 / x),
+  "updates_per_second": ("µs per update", lambda x: 1e6 / x),
+  "generation_seconds": ("s per generation", lambda x: x),
+  "exploit_milliseconds": ("ms per decision and its copies", lambda x: x),
+  "time_to_first_update_seconds": ("s to the first update", lambda x: x)}
 # Numbers of a row that depend on what the compilation cache holds.
 _OF_THE_START = (
   "compile_seconds", "time_to_first_update_seconds",
@@ -197,10 +210,23 @@ def _sweep(config: BenchmarkConfig, sweep: str, known: Collection[str]) -> None:
   for value in match[2].split(","):
     rows.append({name: value, **_measure_anew(config, [f"--{name}={value}"])})
     print(json.dumps(rows[-1]), flush=True)
-  from qdrl_haiku.programs.drawing import costs
+  from qdrl_haiku.programs.drawing import with_matplotlib
 
-  costs.draw_costs(rows, name).savefig(config.output, dpi=120)
+  drawn = with_matplotlib.draw_with_matplotlib(costs_figure(rows, name))
+  drawn.savefig(config.output, dpi=120)
   print(f"wrote {config.output}", file=sys.stderr)
+
+
+def costs_figure(rows: Sequence[Mapping[str, float]], name: str) -> Figure:
+  """Describes the costs that all rows tell, none of them 0, each in a panel."""
+  values, panels = [str(row[name]) for row in rows], []
+  for column, (label, cost) in _COSTS.items():
+    if all(row.get(column) for row in rows):
+      numbers = [cost(row[column]) for row in rows]
+      trace = Trace(values, numbers, in_legend=False, sizes=8)
+      y = Axis(label, range=(0, 1.05 * max(numbers)))
+      panels.append(Panel("", [trace], Axis(name), y))
+  return Figure(panels, 300, columns=len(panels))
 
 
 def _measure_anew(

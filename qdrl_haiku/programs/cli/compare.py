@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from qdrl_haiku import checks, files
 from qdrl_haiku import config as config_lib
 from qdrl_haiku.programs.cli import launch, subprocesses
-from qdrl_haiku.programs.cli.flags import Given
+from qdrl_haiku.programs.cli.launch import Given
 from qdrl_haiku.programs.comparisons.plan import (
   CompareConfig,
   PlannedRun,

@@ -21,7 +21,7 @@ from qdrl_haiku.programs.cli.evaluate_config import (
   EvaluateConfig,
   check_evaluate_config,
 )
-from qdrl_haiku.programs.cli.flags import Given
+from qdrl_haiku.programs.cli.launch import Given
 from qdrl_haiku.programs.experiment import (
   Config,
   make_experiment_agent,
@@ -51,8 +51,12 @@ def _evaluate(config: EvaluateConfig, run: Config) -> None:
   if config.sweep:
     with config.blamed("sweep"):
       swept = sweep.parse_sweep(config.sweep)
-      run = _with_randomize(run, sweep.sweep_specification(*swept), swept[0])
-      run.environment.make()  # Which checks what is swept.
+      env = run.environment
+      others = [x for x in env.randomize if x.partition(":")[0] != swept[0]]
+      env = dataclasses.replace(
+        env, randomize=(*others, sweep.sweep_specification(*swept)))
+      env.make()  # Which checks what is swept.
+    run = dataclasses.replace(run, environment=env)
   shows_all_skills = config.skill is None and config.goal is None
   if shows_all_skills and num_episodes is not None:
     changed = dataclasses.replace(run.training, num_eval_episodes=num_episodes)
@@ -60,7 +64,8 @@ def _evaluate(config: EvaluateConfig, run: Config) -> None:
   setup = make_experiment_agent(run)
   learner, eval_env = setup.learner, setup.eval_env
   if config.skill is not None:
-    eval_env = _one_skill(run, eval_env, config.skill)
+    with config.blamed("skill"):
+      eval_env = _one_skill(run, eval_env, config.skill)
   elif num_episodes is None and isinstance(run.learner, SkillAgentConfig):
     num_episodes = setup.config.num_eval_episodes
   if config.render:
@@ -128,14 +133,6 @@ def _export(
     export.export_policy(path, learner, state, info=info)
 
 
-def _with_randomize(run: Config, specification: str, name: str) -> Config:
-  """Returns a run in whose environment one thing is drawn differently."""
-  others = [x for x in run.environment.randomize if x.partition(":")[0] != name]
-  environment = dataclasses.replace(
-    run.environment, randomize=(*others, specification))
-  return dataclasses.replace(run, environment=environment)
-
-
 def _report_sweep(
   config: EvaluateConfig, which: str, name: str, values: tuple[float, ...],
   returns: np.ndarray,
@@ -150,8 +147,7 @@ def _report_sweep(
   from qdrl_haiku.programs.drawing.with_matplotlib import draw_with_matplotlib
 
   path = str(config.render_to)
-  is_factor = randomization.is_factor(name)
-  title = f"{name}, as a factor" if is_factor else name
+  title = name + ", as a factor" * randomization.is_factor(name)
   means = returns.mean(axis=1).tolist()
   # Half of the episodes are between these.
   low, high = np.quantile(returns, [0.25, 0.75], axis=1)
@@ -168,26 +164,31 @@ def _report_sweep(
   print(strict_json.to_strict_json(record))
 
 
+def _require_skills(
+  run: Config, env: BatchedEnvironment
+) -> tuple[SkillAgentConfig, environments.SkillEnvironment]:
+  """Returns the agents and the environment of a run with skills."""
+  if not isinstance(run.learner, SkillAgentConfig):
+    name = config_lib.kind_in_config_tree(run, "learner")
+    raise ValueError(f"the run's learner, {name}, has no skills; leave it out.")
+  assert isinstance(env, environments.SkillEnvironment)
+  return run.learner, env
+
+
 def _one_skill(
   run: Config, env: BatchedEnvironment, given: tuple[str, ...]
 ) -> BatchedEnvironment:
   """Returns an environment all of whose episodes have one skill."""
-  text = ",".join(given)
-  if not isinstance(run.learner, SkillAgentConfig):
-    learner = config_lib.kind_in_config_tree(run, "learner")
-    raise ValueError(
-      f"--skill={text}, but the run's learner, {learner}, has no skills; leave "
-      "it out.")
-  assert isinstance(env, environments.SkillEnvironment)
-  prior = run.learner.skills.prior()
+  learner, env = _require_skills(run, env)
+  prior = learner.skills.prior()
   try:
     numbers = [float(x) for x in given]
     is_index = prior.num_skills is not None and len(numbers) == 1
     skill = int(given[0]) if is_index else numbers
   except ValueError:
     raise ValueError(
-      f"--skill={text} is neither an index nor numbers; give it like 3 or "
-      "0.6,0.8.") from None
+      "it is neither an index nor numbers; give it like 3 or 0.6,0.8."
+    ) from None
   return environments.SkillEnvironment(
     env.env, skills.constant_skill(prior, skill), "episode")
 
@@ -197,12 +198,9 @@ def _towards_goal(
   learner: Learner, state: types.State, key: types.Key, num_episodes: int,
 ) -> tuple[BatchedEnvironment, float]:
   """Returns the environment in which skills lead to a goal, and how near."""
-  if not isinstance(run.learner, SkillAgentConfig):
-    name = config_lib.kind_in_config_tree(run, "learner")
-    raise ValueError(f"the run's learner, {name}, has no skills; leave it out.")
-  assert isinstance(eval_env, environments.SkillEnvironment)
+  skill_agent, eval_env = _require_skills(run, eval_env)
   env = eval_env.env
-  objective = make_skill_objective(run.learner, env)
+  objective = make_skill_objective(skill_agent, env)
   place = jnp.array(goal, jnp.float32)
   goals = jnp.broadcast_to(place, (num_episodes, len(goal)))
   distance = artifacts.reach_goals(env, learner, objective, state, key, goals)

@@ -8,20 +8,59 @@ import logging as python_logging
 import pathlib
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 from absl import app, flags, logging
 
 from qdrl_haiku import checks, names
 from qdrl_haiku import config as config_lib
-from qdrl_haiku.config import Flag, Settings, setting
+from qdrl_haiku.config import Flag, Settings, Values, setting
 from qdrl_haiku.config.settings import NOTHING
-from qdrl_haiku.programs.cli import flags as flags_lib
-from qdrl_haiku.programs.cli.flags import Given
 
 # Values to be given to a flag, by absl's name of its type.
 _EXPECTED = {"bool": "true or false", "float": "a number", "int": "an integer"}
 _HELP = {"--help", "-help", "-h", "-?", "--helpshort", "--helpfull"}
+_S = TypeVar("_S", bound=Settings)
+_DEFINE: dict[type, Callable[..., object]] = {
+  bool: flags.DEFINE_bool, float: flags.DEFINE_float, int: flags.DEFINE_integer,
+  str: flags.DEFINE_string, tuple: flags.DEFINE_list}
+_WIDTH = 80
+
+
+class Given(NamedTuple):
+  """Holds what a command line gives."""
+
+  values: Values  # Of the flags that were given, in flagfiles or otherwise.
+  typed: frozenset[str]  # The flags that stand on the command line itself.
+  # What is wrong with other flags; `fill` raises it.
+  refused: tuple[str, ...] = ()
+
+  def only(self, names: Iterable[str]) -> "Given":
+    """Returns what the flags of some names were given."""
+    known = set(names)
+    values = {name: x for name, x in self.values.items() if name in known}
+    return Given(values, self.typed & known, self.refused)
+
+  def fill(self, config: _S) -> _S:
+    """Returns a configuration with what its flags were given.
+
+    Raises:
+      ValueError: if something is refused, of other flags' too.
+    """
+    own = self.only(config_lib.config_tree_flags(config))
+    with checks.Refusals(self.refused):
+      return config_lib.replace_in_config_tree(
+        config, own.values, own.strictly_typed)
+
+  @property
+  def strictly_typed(self) -> frozenset[str] | None:
+    """The flags that must have an effect; None if others are wrong.
+
+    Without those they may seem to have none.
+    """
+    return None if self.refused else self.typed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +87,7 @@ def launch_main(
   """
   known = dict(own) | config_lib.config_tree_flags(ProgramConfig())
   if _HELP.intersection(sys.argv):
-    print(flags_lib.flags_help_text(summary, known.values()))
+    print(flags_help_text(summary, known.values()))
     return
 
   refused: list[str] = []
@@ -58,7 +97,7 @@ def launch_main(
     logging.set_verbosity(logging.WARNING)
     # matplotlib reports fonts of an environment that is gone.
     python_logging.getLogger("matplotlib").setLevel(python_logging.ERROR)
-    given = flags_lib.parse_flags(known.values(), argv, refused)
+    given = parse_flags(known, argv, refused)
     try:
       main(given)
     except ValueError as error:
@@ -73,7 +112,7 @@ def launch_main(
   gc.set_threshold(100_000)
   # To look through them at the end would take another second or two.
   atexit.register(gc.freeze)
-  flags_lib.define_flags(known.values())
+  define_flags(known.values())
   parse = functools.partial(
     _parse, known=list(known), refused=refused, former=former)
   app.run(guarded, flags_parser=parse)
@@ -163,3 +202,53 @@ def _as_flagfile(argument: str) -> str:
     advice = names.nearest_name(match[1], sorted(found))
     raise ValueError(f"{argument} is unknown; {advice}")
   return f"--flagfile={found[match[1]]}"
+
+
+def define_flags(known: Iterable[Flag]) -> None:
+  """Defines absl's flags; their defaults are those of the settings."""
+  for flag in known:
+    make = _DEFINE[flag.kind.base]
+    if flag.declared.repeatable:
+      make = flags.DEFINE_multi_string
+    make(flag.name, None, flag.declared.help)
+
+
+def parse_flags(
+  names: Iterable[str], arguments: Sequence[str], refused: Iterable[str] = ()
+) -> Given:
+  """Returns what absl has parsed of the arguments of a command line."""
+  found = {name: flags.FLAGS[name] for name in names}
+  # The others stand in flagfiles.
+  typed = {x.partition("=")[0].lstrip("-") for x in arguments}
+  typed |= {name.removeprefix("no") for name in typed}
+  return Given(
+    {name: flag.value for name, flag in found.items() if flag.present},
+    frozenset(typed & found.keys()), tuple(refused))
+
+
+def flags_help_text(summary: str, known: Iterable[Flag]) -> str:
+  """Returns what `--help` prints: a summary, and the flags in sections."""
+  sections: dict[str, list[Flag]] = {}
+  for flag in known:
+    sections.setdefault(flag.section, []).append(flag)
+  lines = [summary]
+  for title, members in sections.items():
+    lines += ["", f"{title}:"]
+    for flag in members:
+      lines += textwrap.wrap(
+        f"--{_signature(flag)}: {flag.declared.help}", _WIDTH,
+        initial_indent="  ", subsequent_indent=" " * 6, break_on_hyphens=False)
+  lines += [
+    "",
+    "Flags may stand in files, --flagfile=<file>; of two values the later "
+    "counts."]
+  return "\n".join(lines)
+
+
+def _signature(flag: Flag) -> str:
+  """Returns a flag as `--help` shows it, with its default."""
+  name = f"[no]{flag.name}" if flag.kind.base is bool else flag.name
+  if flag.default in (None, "", ()):
+    return name
+  text = flag.text(flag.default).partition("=")[2]
+  return f"{name}={text.lower() if flag.kind.base is bool else text}"

@@ -12,7 +12,7 @@ from qdrl_haiku import checks, files, types
 from qdrl_haiku import config as config_lib
 from qdrl_haiku.config import Settings, setting
 from qdrl_haiku.programs.cli import devices, launch
-from qdrl_haiku.programs.cli.flags import Given
+from qdrl_haiku.programs.cli.launch import Given
 
 # Environment steps of all rollouts, if their number isn't given.
 _DEFAULT_STEPS = 200_000

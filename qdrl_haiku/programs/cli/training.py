@@ -15,7 +15,7 @@ from qdrl_haiku import checks, environments
 from qdrl_haiku import config as config_lib
 from qdrl_haiku.programs import experiment, runs
 from qdrl_haiku.programs.cli import devices, launch, lost
-from qdrl_haiku.programs.cli.flags import Given
+from qdrl_haiku.programs.cli.launch import Given
 from qdrl_haiku.programs.experiment import Config, Program
 from qdrl_haiku.programs.experiment.plan import check_hyperparameters
 from qdrl_haiku.programs.storage.directory import RunDirectory

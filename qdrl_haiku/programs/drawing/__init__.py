@@ -1,4 +1,4 @@
-"""Pictures: curves, skills, repertoires, episodes, costs."""
+"""Pictures: curves, skills, repertoires, episodes."""
 
 import importlib
 from typing import Any

@@ -5,7 +5,7 @@ import pytest
 from qdrl_haiku import config as config_lib
 from qdrl_haiku.programs import experiment
 from qdrl_haiku.programs.cli import training
-from qdrl_haiku.programs.cli.flags import Given
+from qdrl_haiku.programs.cli.launch import Given
 from qdrl_haiku.programs.storage.directory import RunDirectory
 
 _MAZE = {"env_name": "point_maze", "learner": "td3"}

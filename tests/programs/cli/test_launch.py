@@ -12,7 +12,7 @@ from absl.testing import flagsaver
 from qdrl_haiku import config as config_lib
 from qdrl_haiku.config import Settings, setting
 from qdrl_haiku.programs import experiment
-from qdrl_haiku.programs.cli import flags as flags_lib
+from qdrl_haiku.programs.cli import launch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,9 +38,9 @@ def parse():
     command = ["walk.py", *arguments]
     with flagsaver.flagsaver():
       known = list(absl_flags.FLAGS)
-      flags_lib.define_flags(flags.values())
+      launch.define_flags(flags.values())
       absl_flags.FLAGS(command)
-      given = flags_lib.parse_flags(flags.values(), command)
+      given = launch.parse_flags(flags, command)
       absl_flags.FLAGS.unparse_flags()
       for name in set(absl_flags.FLAGS) - set(known):
         delattr(absl_flags.FLAGS, name)
@@ -50,7 +50,7 @@ def parse():
 
 
 def test_values_have_the_types_of_their_settings(parse):
-  assert parse() == flags_lib.Given({}, frozenset())
+  assert parse() == launch.Given({}, frozenset())
   given = parse(
     "--steps=4", "--pace=2", "--noalone", "--path=wood", "--stops=pub",
     "--note=a", "--note=b")
@@ -67,7 +67,7 @@ def test_what_a_flagfile_gives_is_given_but_not_typed(parse, tmp_path):
 
 
 def test_help_lists_flags_in_sections_with_their_defaults():
-  text = flags_lib.flags_help_text(
+  text = launch.flags_help_text(
     "Walks.", config_lib.config_tree_flags(_Walk()).values())
   assert text.splitlines()[:5] == [
     "Walks.", "", "Walk:", "  --steps=3: How many steps.",
