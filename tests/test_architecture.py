@@ -44,7 +44,7 @@ _ALLOWED_IN_PROGRAMS: dict[str, set[str]] = {
   "runs": {"artifacts", "drawing", "reports", "storage"},
   "benchmarks": {"runs", "storage"},
   "accelerators": {"runs"},
-  "comparisons": {"artifacts", "drawing", "reports"},
+  "comparisons": {"artifacts", "drawing", "reports", "storage"},
   "experiment": {"runs", "storage"},
   "cli": {
     "accelerators", "artifacts", "benchmarks", "comparisons", "drawing",

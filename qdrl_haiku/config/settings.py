@@ -126,10 +126,7 @@ class Kind(NamedTuple):
 
 
 def _parse(value: object, kind: type) -> object:
-  """Returns a text as the number that it says, and integers as floats.
-
-  What is wrong stays as it is, and is refused when the configuration is made.
-  """
+  """Returns a text as the number that it says, and integers as floats."""
   if isinstance(value, bool) or kind not in (int, float):
     return value
   if isinstance(value, str) or (isinstance(value, int) and kind is float):

@@ -17,15 +17,13 @@ from qdrl_haiku import map_elites, types
 from qdrl_haiku.cpu import compiler_options, one_by_one
 from qdrl_haiku.distributed import sharding as sharding_lib
 from qdrl_haiku.programs.runs import compilation, records
+from qdrl_haiku.programs.storage.strict_json import Record
 from qdrl_haiku.training import config as config_lib
 from qdrl_haiku.training import generation, learning, population
 from qdrl_haiku.training import members as members_lib
 from qdrl_haiku.training.setup import Setup
 from qdrl_haiku.training.state import Members
 from qdrl_haiku.types import State, Tree
-
-Row = dict[str, Any]
-"""Numbers by name."""
 
 # Seconds of a measurement, compilation aside, and of an interval, at most.
 _SECONDS = 40.0
@@ -64,7 +62,7 @@ def shorten_for_benchmark(
 
 def benchmark_generations(
   setup: Setup, repetitions: int, run_key: types.Key, start: float
-) -> Row:
+) -> Record:
   """Times whole generations, compiled and called as a run does."""
   assert setup.mesh is not None
   begin = time.monotonic()
@@ -106,7 +104,7 @@ def benchmark_generations(
 
 def benchmark_collecting(
   setup: Setup, repetitions: int, run_key: types.Key
-) -> Row:
+) -> Record:
   """Times the steps that agents collect, without learning."""
   config = setup.config
   steps = (repetitions + 1) * config.perturbation_interval
@@ -136,7 +134,7 @@ def benchmark_collecting(
 
 def benchmark_updating(
   setup: Setup, repetitions: int, run_key: types.Key
-) -> Row:
+) -> Record:
   """Times sampling and updates, without environments."""
   assert setup.mesh is not None
   plan = config_lib.training_iterations(setup.config, setup.learner)
@@ -175,7 +173,7 @@ def benchmark_updating(
 
 def benchmark_exploiting(
   setup: Setup, repetitions: int, run_key: types.Key
-) -> Row:
+) -> Record:
   """Times a decision, and children taking over from their parents."""
   controller, config = setup.controller, setup.config
   assert controller is not None
@@ -217,7 +215,7 @@ def benchmark_exploiting(
     "moved_bytes": num_replaced * moved}
 
 
-def benchmark_adding(repetitions: int) -> Row:
+def benchmark_adding(repetitions: int) -> Record:
   """Times MAP-Elites without agents, in a grid and in a Voronoi tessellation.
 
   One generation varies 1,024 parents, scores them by a sum of squares, and
@@ -253,7 +251,7 @@ def benchmark_adding(repetitions: int) -> Row:
   return row
 
 
-def benchmark_resources(setup: Setup) -> Row:
+def benchmark_resources(setup: Setup) -> Record:
   """Measures what memory a population takes."""
   assert setup.mesh is not None
   transition = _member(setup)[1] if setup.trains_members else ()
@@ -323,12 +321,9 @@ def measure_median_seconds(
 def _timed(
   call: Callable[[Tree], Tree], state: Tree, repetitions: int
 ) -> tuple[list[float], Tree]:
-  """Returns the seconds of calls, each on the last result, and the final one.
-
-  At most `repetitions` are made, as many as fit into `_SECONDS`, at least one.
-  """
+  """Returns seconds of calls, each on the last result, and the final one."""
   seconds: list[float] = []
-  number = 1
+  number = 1  # As many as fit into `_SECONDS`, but one.
   while len(seconds) < number:
     begin = time.monotonic()
     state = jax.block_until_ready(call(state))

@@ -75,7 +75,7 @@ _SEVERAL = [
     "--tau=0.0 makes no sense",
     "--hyperparam=tua=1 is no hyperparameter of the learner; did you mean",
     "search_space names 'tou', which is no hyperparameter",
-    "num_timesteps=801 can't be cut into .* give --perturbation_interval"]),
+    "num_timesteps=801 can't be cut into .* give perturbation_interval"]),
   ("train_pbt", "--env_name=point_mase --discount=2 --tau=0 --logdir=full",
    ["logdir=full is not empty; ", "--discount=2.0 makes no sense",
     "--tau=0.0 makes no sense", "env_name='point_mase' is unknown"]),

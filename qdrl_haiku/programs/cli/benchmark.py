@@ -16,14 +16,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
 
 _START = time.monotonic()
 
 # Imports are a part of what is measured.
 from qdrl_haiku import checks, learners  # noqa: E402
 from qdrl_haiku import config as config_lib  # noqa: E402
-from qdrl_haiku.config import Settings, setting  # noqa: E402
+from qdrl_haiku.config import Settings, Values, setting  # noqa: E402
 from qdrl_haiku.programs import accelerators, experiment, runs  # noqa: E402
 from qdrl_haiku.programs.cli import devices, launch, training  # noqa: E402
 from qdrl_haiku.programs.cli.launch import Given  # noqa: E402
@@ -34,6 +33,7 @@ from qdrl_haiku.programs.drawing.figure import (  # noqa: E402
   Trace,
 )
 from qdrl_haiku.programs.experiment import Config, Program  # noqa: E402
+from qdrl_haiku.programs.storage.strict_json import Record  # noqa: E402
 
 _GENERATIONS = ("pbt", "me_pbt")
 _COMPILES = ("compile", "compile_me_pbt")
@@ -153,7 +153,7 @@ def _compile(config: BenchmarkConfig, run: Config) -> None:
 
 
 def _measure(
-  config: BenchmarkConfig, run: Config, given: Mapping[str, Any]
+  config: BenchmarkConfig, run: Config, given: Values
 ) -> None:
   """Measures in this process."""
   import jax
@@ -162,7 +162,7 @@ def _measure(
   from qdrl_haiku.programs import benchmarks
   from qdrl_haiku.programs.storage import strict_json, versions
 
-  row: dict[str, Any] = {"algorithm": config.algorithm}
+  row: Record = {"algorithm": config.algorithm}
   if config.algorithm == "add":
     row |= benchmarks.benchmark_adding(config.repetitions)
   else:
@@ -231,14 +231,11 @@ def costs_figure(rows: Sequence[Mapping[str, float]], name: str) -> Figure:
 
 def _measure_anew(
   config: BenchmarkConfig, arguments: Sequence[str]
-) -> dict[str, Any]:
-  """Measures in processes of their own, with arguments besides this one's.
-
-  For generations there are two: one fills an empty compilation cache, and one
-  starts with that. The row is the second's, with both starts' times in it.
-  """
+) -> Record:
+  """Measures in processes of their own, with arguments besides this one's."""
   if not config.starts_twice:
     return _measure_elsewhere(arguments)
+  # One fills an empty cache, and one, whose row it is, starts with that.
   with tempfile.TemporaryDirectory() as cache:
     arguments = [*arguments, f"--compilation_cache_dir={cache}"]
     cold = _measure_elsewhere([*arguments, "--repetitions=1"])
@@ -249,7 +246,7 @@ def _measure_anew(
   return row
 
 
-def _measure_elsewhere(arguments: Sequence[str]) -> dict[str, Any]:
+def _measure_elsewhere(arguments: Sequence[str]) -> Record:
   """Measures in a process of its own, whose error becomes that of this one."""
   command = [sys.executable, *sys.argv, *arguments]
   command += ["--sweep=", "--nostart_twice"]

@@ -122,10 +122,7 @@ def _parse(
   argv: Sequence[str], *, known: Sequence[str], refused: list[str],
   former: Mapping[str, str],
 ) -> list[str]:
-  """Parses flags one by one; what is wrong is left out, and in `refused`.
-
-  Returns the command line, its flags by the names that they have now.
-  """
+  """Parses flags, or refuses them; returns them by the names they have now."""
   found = flags.FLAGS
   found(argv[:1])  # absl wants to have parsed something.
   typed = [_renamed(word, former) for word in argv]

@@ -7,7 +7,7 @@ from matplotlib import figure as matplotlib_figure
 
 from qdrl_haiku.programs.artifacts import statistics
 from qdrl_haiku.programs.comparisons.plan import CompareConfig
-from qdrl_haiku.programs.comparisons.scores import ALL_TASKS, Curve, Row
+from qdrl_haiku.programs.comparisons.scores import ALL_TASKS, Curve
 from qdrl_haiku.programs.drawing import figure, with_matplotlib
 from qdrl_haiku.programs.drawing.comparison import (
   Series,
@@ -16,10 +16,11 @@ from qdrl_haiku.programs.drawing.comparison import (
 )
 from qdrl_haiku.programs.drawing.figure import Axis, Panel, Trace
 from qdrl_haiku.programs.reports import curves as reports_curves
+from qdrl_haiku.programs.storage.strict_json import Record
 
 
 def render_comparison_markdown(
-  table: Sequence[Row], config: CompareConfig
+  table: Sequence[Record], config: CompareConfig
 ) -> str:
   """Returns a document of the rows of `score_table`: a table per task."""
   text = [
@@ -65,7 +66,7 @@ def render_comparison_markdown(
 
 
 def render_comparison_picture(
-  curves: Sequence[Curve], table: Sequence[Row], config: CompareConfig
+  curves: Sequence[Curve], table: Sequence[Record], config: CompareConfig
 ) -> matplotlib_figure.Figure:
   """Draws curves of each task, and scores of methods, each in one style.
 
@@ -103,7 +104,7 @@ def render_comparison_picture(
   return with_matplotlib.draw_with_matplotlib(figure.Figure(panels, 290))
 
 
-def _interval(row: Row, name: str, form: str = ".4g") -> str:
+def _interval(row: Record, name: str, form: str = ".4g") -> str:
   """Returns a number and its interval as text."""
   if not np.isfinite(row[name]):
     return "-"
@@ -114,7 +115,7 @@ def _interval(row: Row, name: str, form: str = ".4g") -> str:
 
 
 def _bars(
-  title: str, x: Axis, rows: Sequence[Row], name: str,
+  title: str, x: Axis, rows: Sequence[Record], name: str,
   style_of: Mapping[str, Style],
 ) -> Panel:
   """Describes the intervals of methods, the first one on top."""

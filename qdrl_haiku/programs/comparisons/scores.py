@@ -3,7 +3,7 @@
 import os
 import statistics as standard
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,11 +11,10 @@ from qdrl_haiku.programs import reports
 from qdrl_haiku.programs.artifacts import statistics
 from qdrl_haiku.programs.comparisons.plan import CompareConfig, PlannedRun
 from qdrl_haiku.programs.reports import aggregation
+from qdrl_haiku.programs.storage.strict_json import Record
 
 ALL_TASKS = "all tasks"
 """The task of rows that concern all of them."""
-Row = dict[str, Any]
-"""Scores by name, as a line of JSON has them."""
 
 
 class Curve(NamedTuple):
@@ -85,7 +84,9 @@ def fill_diverged(curves: Sequence[Curve]) -> list[Curve]:
     for curve in curves]
 
 
-def score_curves(curves: Sequence[Curve], config: CompareConfig) -> list[Row]:
+def score_curves(
+  curves: Sequence[Curve], config: CompareConfig
+) -> list[Record]:
   """Scores each seed.
 
   Returns:
@@ -94,7 +95,7 @@ def score_curves(curves: Sequence[Curve], config: CompareConfig) -> list[Row]:
     `at_<number>_minutes`, its latest value by then, NaN where there was none
     yet.
   """
-  rows: list[Row] = []
+  rows: list[Record] = []
   for task in dict.fromkeys(curve.task for curve in curves):
     own = [curve for curve in curves if curve.task == task]
     first = max(curve.steps[0] for curve in own)
@@ -111,7 +112,9 @@ def score_curves(curves: Sequence[Curve], config: CompareConfig) -> list[Row]:
   return rows
 
 
-def score_table(scored: Sequence[Row], config: CompareConfig) -> list[Row]:
+def score_table(
+  scored: Sequence[Record], config: CompareConfig
+) -> list[Record]:
   """Compares methods by the rows of `score_curves`.
 
   Returns:
@@ -139,7 +142,7 @@ def score_table(scored: Sequence[Row], config: CompareConfig) -> list[Row]:
   return rows
 
 
-def _scaled(scored: Sequence[Row], task: str) -> list[Row]:
+def _scaled(scored: Sequence[Record], task: str) -> list[Record]:
   """Returns a task's scores, from 0 for the lowest to 1 for the highest."""
   rows = [dict(row) for row in scored if row["task"] == task]
   for name in ("final", "area"):
@@ -151,8 +154,8 @@ def _scaled(scored: Sequence[Row], task: str) -> list[Row]:
 
 
 def _compared(
-  task: str, method: str, scored: Sequence[Row], config: CompareConfig
-) -> Row:
+  task: str, method: str, scored: Sequence[Record], config: CompareConfig
+) -> Record:
   """Returns the row of a method, of scores on one or more tasks."""
   tasks = [*dict.fromkeys(row["task"] for row in scored)]
 
@@ -173,7 +176,7 @@ def _compared(
   if method != config.baseline and all(map(len, baseline)):
     estimates["improvement"] = statistics.probability_of_improvement(
       values("final", method), baseline)
-  row: Row = {"task": task, "method": method, "num_seeds": len(seeds)}
+  row: Record = {"task": task, "method": method, "num_seeds": len(seeds)}
   row["metric"] = config.metric
   for name, estimate in estimates.items():
     ends = (name, f"{name}_low", f"{name}_high")

@@ -1,10 +1,10 @@
 """Pictures: curves, skills, repertoires, episodes."""
 
 import importlib
-from typing import Any
+from types import ModuleType
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> ModuleType:
   """Imports `heatmaps` when it is first used, since matplotlib takes long."""
   if name == "heatmaps":
     return importlib.import_module("qdrl_haiku.programs.drawing.heatmaps")

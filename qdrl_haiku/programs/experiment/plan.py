@@ -159,11 +159,8 @@ def check_hyperparameters(given: Mapping[str, float]) -> None:
 def _replay_capacity(
   num_steps: int, population_size: int, env: environments.BatchedEnvironment
 ) -> int:
-  """Returns how many transitions an agent keeps by default, or the least.
-
-  Agents that forget early steps unlearn: in a long run off-policy learners need
-  most of what they have seen (`launchers/RESULTS.md`).
-  """
+  """Returns how many transitions an agent keeps by default, or the least."""
+  # Agents that forget early steps unlearn (`launchers/RESULTS.md`).
   row = 4 * (2 * env.observation_size + env.action_size + 2)
   of_each = _LARGEST_REPLAYS // (row * population_size)
   return min(num_steps, _LARGEST_REPLAY, of_each)

@@ -5,7 +5,7 @@ import datetime
 import os
 import re
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from absl import logging
 
@@ -18,9 +18,7 @@ from qdrl_haiku.programs.experiment.config import Config
 from qdrl_haiku.programs.experiment.plan import Plan, plan_experiment
 from qdrl_haiku.programs.experiment.programs import experiment_program
 from qdrl_haiku.programs.storage.directory import RunDirectory
-
-Row = dict[str, Any]
-"""Metrics of a generation by name."""
+from qdrl_haiku.programs.storage.strict_json import Record
 
 
 class Result(NamedTuple):
@@ -33,12 +31,12 @@ class Result(NamedTuple):
   """
 
   logdir: str
-  metrics: Row
+  metrics: Record
   state: types.Tree
 
 
 def train(
-  config: Config, callback: Callable[[Row], None] | None = None
+  config: Config, callback: Callable[[Record], None] | None = None
 ) -> Result:
   """Trains what a configuration describes, and writes a run's directory.
 

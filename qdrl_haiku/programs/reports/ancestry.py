@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 from qdrl_haiku import checks
 from qdrl_haiku.controllers import lineage
-from qdrl_haiku.programs.reports.runs import Row, Run
+from qdrl_haiku.programs.reports.runs import Run
+from qdrl_haiku.programs.storage.strict_json import Record
 
 
 class Ancestry(NamedTuple):
@@ -14,7 +15,7 @@ class Ancestry(NamedTuple):
   # Member by generation; if it descends from an elite of a repertoire, from the
   # generation in which that became a member.
   ancestors: dict[int, int]
-  rows: list[Row]  # The ancestors' rows of `pbt_members.jsonl`.
+  rows: list[Record]  # The ancestors' rows of `pbt_members.jsonl`.
 
   @property
   def title(self) -> str:
@@ -48,7 +49,7 @@ def winner_ancestry(run: Run) -> Ancestry | None:
   return Ancestry(member, ancestors, [row for row in path if row])
 
 
-def ancestry_replacements(run: Run) -> dict[tuple[int, int], Row]:
+def ancestry_replacements(run: Run) -> dict[tuple[int, int], Record]:
   """Returns the lineage's rows by generation and replaced member."""
   return {
     (row["generation"], row["child"]): row
@@ -56,9 +57,9 @@ def ancestry_replacements(run: Run) -> dict[tuple[int, int], Row]:
     if row["operator"] != "init"}
 
 
-def member_ancestry_rows(run: Run) -> dict[int, dict[int, Row]]:
+def member_ancestry_rows(run: Run) -> dict[int, dict[int, Record]]:
   """Returns the rows of members, by member and generation."""
-  found: dict[int, dict[int, Row]] = {}
+  found: dict[int, dict[int, Record]] = {}
   for row in sorted(run.members, key=lambda x: (x["member"], x["generation"])):
     found.setdefault(row["member"], {})[row["generation"]] = row
   return found

@@ -6,7 +6,8 @@ from qdrl_haiku import checks
 from qdrl_haiku.programs.drawing import figure
 from qdrl_haiku.programs.drawing.figure import PALETTE, Figure, Trace
 from qdrl_haiku.programs.reports import ancestry
-from qdrl_haiku.programs.reports.runs import Row, Run
+from qdrl_haiku.programs.reports.runs import Run
+from qdrl_haiku.programs.storage.strict_json import Record
 
 
 class Group(NamedTuple):
@@ -79,7 +80,7 @@ def controller_predictions_figure(run: Run) -> tuple[Figure | None, str]:
     "is right.")
 
 
-def _points(run: Run) -> list[tuple[Row, float]]:
+def _points(run: Run) -> list[tuple[Record, float]]:
   """Returns the children of predicted changes, and the observed changes."""
   rows = ancestry.member_ancestry_rows(run)
   found = []

@@ -10,7 +10,8 @@ from qdrl_haiku.programs.reports.aggregation import (
   aggregate_curves,
   series_to_aggregate,
 )
-from qdrl_haiku.programs.reports.runs import Row, Run
+from qdrl_haiku.programs.reports.runs import Run
+from qdrl_haiku.programs.storage.strict_json import Record
 
 _LABELS = {
   "eval/coverage": "coverage [cells]",
@@ -108,11 +109,11 @@ def _of_members(run: Run) -> list[Trace]:
   return traces
 
 
-def _lines(run: Run) -> list[Row]:
+def _lines(run: Run) -> list[Record]:
   """Returns the lines of members; a child's leaves its parent's."""
   rows = ancestry.member_ancestry_rows(run)
   replaced = ancestry.ancestry_replacements(run)
-  points: list[Row] = []
+  points: list[Record] = []
   for member, curve in rows.items():
     for generation, row in curve.items():
       points.append(row)
@@ -127,7 +128,7 @@ def _lines(run: Run) -> list[Row]:
 
 
 def _points(
-  rows: Sequence[Row], name: str, color: str, width: float, size: float = 0
+  rows: Sequence[Record], name: str, color: str, width: float, size: float = 0
 ) -> Trace:
   """Describes returns over steps; an empty row breaks the line."""
   x, y = ([row.get(key) for row in rows] for key in ("step", "return"))

@@ -7,7 +7,8 @@ from qdrl_haiku.programs.drawing import figure
 from qdrl_haiku.programs.drawing.figure import Axis, Figure, Panel, Trace
 from qdrl_haiku.programs.reports import ancestry, controller_figures
 from qdrl_haiku.programs.reports.ancestry import Ancestry
-from qdrl_haiku.programs.reports.runs import Row, Run
+from qdrl_haiku.programs.reports.runs import Run
+from qdrl_haiku.programs.storage.strict_json import Record
 
 _HEIGHT_OF_A_MEMBER = 24
 _GREATEST_HEIGHT = 900
@@ -99,7 +100,9 @@ def _panel(run: Run, name: str, won: Ancestry | None) -> Panel:
       return min(range(len(choices)), key=lambda i: abs(choices[i] - value))
     return 1 - value if is_one_minus else value
 
-  def draw(rows: Sequence[Row], label: str, color: str, width: float) -> Trace:
+  def draw(
+    rows: Sequence[Record], label: str, color: str, width: float
+  ) -> Trace:
     """Describes the values that these rows were trained with."""
     # Each value holds from the evaluation before.
     rows = [
@@ -125,7 +128,7 @@ def _panel(run: Run, name: str, won: Ancestry | None) -> Panel:
 
 
 def _lives(
-  members: Sequence[int], replaced: dict[tuple[int, int], Row], last: int
+  members: Sequence[int], replaced: dict[tuple[int, int], Record], last: int
 ) -> list[Point]:
   """Returns lines along which members stay what they are."""
   points: list[Point] = []
@@ -146,9 +149,9 @@ def _edges(
   return Trace(x, y, name, color, width, hover="skip")
 
 
-def _marks(replaced: dict[tuple[int, int], Row]) -> list[Trace]:
+def _marks(replaced: dict[tuple[int, int], Record]) -> list[Trace]:
   """Describes where members began, and how."""
-  kinds: dict[str, list[Row]] = {}
+  kinds: dict[str, list[Record]] = {}
   for row in replaced.values():
     kind = row["operator"] if row["operator"] in _MARKS else "child"
     kinds.setdefault(kind, []).append(row)
@@ -164,7 +167,7 @@ def _marks(replaced: dict[tuple[int, int], Row]) -> list[Trace]:
   return traces
 
 
-def _what_happened(row: Row) -> str:
+def _what_happened(row: Record) -> str:
   """Returns the text of the mark of a new member."""
   origin = f"of member {row['parent']}"
   if row["parent"] < 0:

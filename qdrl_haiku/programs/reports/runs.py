@@ -5,12 +5,10 @@ import json
 import os
 import pathlib
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from qdrl_haiku.programs.storage.directory import RunDirectory
-
-Row = dict[str, Any]
-"""One line of JSON: columns by name, or settings."""
+from qdrl_haiku.programs.storage.strict_json import Record
 
 # Settings that say where and with which seed a run is, not what it is.
 _PLACES = ("compilation_cache_dir", "logdir", "resume", "seed")
@@ -21,23 +19,24 @@ class Run(NamedTuple):
 
   name: str  # That tells it from the other runs of the report.
   path: pathlib.Path  # Its directory.
-  settings: Row  # All that it was started with.
+  settings: Record  # All that it was started with.
   # Of the libraries, and the devices; empty if they aren't known.
-  versions: Row
-  metrics: list[Row]  # A row per generation.
-  # A row per member and generation, where there is a controller.
-  members: list[Row]
-  lineage: list[Row]  # A row per replaced member, where there is a controller.
+  versions: Record
+  metrics: list[Record]  # A row per generation.
+  # A row per member and generation, and one per replaced member, where there is
+  # a controller.
+  members: list[Record]
+  lineage: list[Record]
   # A row per generation, member and skill, where there are skills.
-  skills: list[Row]
+  skills: list[Record]
 
   @property
-  def identity(self) -> Row:
+  def identity(self) -> Record:
     """The settings that are equal in runs that are seeds of one another."""
     return {k: x for k, x in self.settings.items() if k not in _PLACES}
 
   @property
-  def last(self) -> Row:
+  def last(self) -> Record:
     """The latest row of metrics; empty before the first generation's end."""
     return self.metrics[-1] if self.metrics else {}
 

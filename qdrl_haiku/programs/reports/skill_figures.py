@@ -11,7 +11,8 @@ import numpy as np
 
 from qdrl_haiku.programs.drawing import figure
 from qdrl_haiku.programs.drawing.figure import Axis, Figure, Panel, Trace
-from qdrl_haiku.programs.reports.runs import Row, Run
+from qdrl_haiku.programs.reports.runs import Run
+from qdrl_haiku.programs.storage.strict_json import Record
 
 _ARRAYS = ("descriptor", "lengths", "skill", "names", "lower", "upper")
 _MOST_MEMBERS = 6
@@ -50,7 +51,7 @@ def skill_trajectories_figure(run_path: pathlib.Path) -> Figure | None:
 
 def skill_returns_figure(run: Run) -> Figure | None:
   """Describes the returns of each of the discrete skills."""
-  curves: dict[int, dict[int, list[Row]]] = {}
+  curves: dict[int, dict[int, list[Record]]] = {}
   for row in run.skills:
     skill = _index(row["skill"])
     if skill is None:
