@@ -1,10 +1,12 @@
 """The critic that a repertoire's agents share, and what it learns from."""
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from qdrl_haiku import environments, learners, map_elites, replay, trees, types
 from qdrl_haiku.cpu import one_by_one
@@ -58,30 +60,10 @@ def teacher(
     ValueError: if the environment has no descriptor, the learner no `share`, or
       a setting doesn't fit them.
   """
-  descriptor = env.descriptor
-  if descriptor is None:
-    raise ValueError(
-      "a repertoire's critic needs an environment with state descriptors; take "
-      "one that has, or give yours a Descriptor.")
-  if learner.share is None:
-    raise ValueError(
-      "this emitter's agents learn from critics that they share, and the "
-      "learner can't share its own; take td3, or give yours `share`.")
-  bounds = (*descriptor.lower, *descriptor.upper)
-  if sees_targets and not all(map(math.isfinite, bounds)):
-    raise ValueError(
-      "this emitter compares descriptors in units of their bounds, and "
-      f"those of {', '.join(descriptor.names)} aren't all finite; give the "
-      "environment's descriptor finite ones, or take pga.")
-  shared = learner.share(descriptor.size if sees_targets else 0)
+  descriptor, shared = _shared(env, learner, teaching, sees_targets)
   critic, buffer = shared.learner, replay.uniform(config.capacity)
-  num_updates, rest = divmod(
-    teaching.num_critic_steps, critic.batches_per_update)
-  if rest:
-    raise ValueError(
-      f"num_critic_steps={teaching.num_critic_steps} must be a multiple of the "
-      f"{critic.batches_per_update} critic steps of an update.")
-  lower, upper = map(jnp.float32, (descriptor.lower, descriptor.upper))
+  lower, upper = (
+    np.array(x, np.float32) for x in (descriptor.lower, descriptor.upper))
 
   def scaled(descriptors: Array) -> Array:
     scaled = 2 * (descriptors - lower) / (upper - lower) - 1
@@ -140,45 +122,6 @@ def teacher(
       observation=_with_target(rows.observation, rows), reward=reward,
       next_observation=_with_target(rows.next_observation, rows), extras={})
 
-  def learn(
-    agent: types.State, batches: Transition, keys: Key
-  ) -> tuple[types.State, Metrics]:
-    def update(agent: types.State, inputs: Tree) -> tuple[types.State, Metrics]:
-      rows, key = inputs
-      return critic.update(agent, learner.hyperparams, as_learned(rows), key)
-
-    agent, metrics = jax.lax.scan(update, agent, (batches, keys))
-    return agent, jax.tree.map(jnp.mean, metrics)
-
-  def train_alone(
-    state: TeacherState, key: Key
-  ) -> tuple[TeacherState, Metrics]:
-    sample_key, update_key, restart_key = jax.random.split(key, 3)
-
-    def train_now(state: TeacherState) -> Tree:
-      shape = (num_updates, critic.batches_per_update, config.batch_size)
-      return one_by_one.one_by_one_alone(learn)(
-        state.agent, buffer.sample(state.replay, sample_key, shape),
-        jax.random.split(update_key, num_updates))
-
-    agent, metrics = jax.lax.cond(
-      buffer.can_sample(state.replay, config.min_replay_size), train_now,
-      lambda state: (
-        state.agent,
-        jax.tree.map(
-          lambda x: jnp.full(x.shape, jnp.nan, x.dtype),
-          jax.eval_shape(train_now, state)[1])),
-      state)
-    is_finite = trees.all_finite_leaves(agent, 0)
-    agent = jax.tree.map(
-      lambda x, new: jnp.where(is_finite, x, new), agent,
-      critic.init(restart_key))
-    num_restarts = state.num_restarts + ~is_finite
-    state = TeacherState(agent, state.replay, num_restarts)
-    return state, metrics | {
-      "num_restarts": num_restarts.astype(jnp.float32),
-      "replay_size": state.replay.size.astype(jnp.float32)}
-
   def improve(
     state: TeacherState, elites: map_elites.Elite, targets: Array, key: Key
   ) -> map_elites.Elite:
@@ -211,10 +154,87 @@ def teacher(
       lambda x: jnp.full(targets.shape[0], x, jnp.float32), learner.hyperparams)
     return map_elites.Elite(genotypes, hyperparams)
 
+  def update(agent: types.State, inputs: Tree) -> tuple[types.State, Metrics]:
+    rows, key = inputs
+    return critic.update(agent, learner.hyperparams, as_learned(rows), key)
+
+  num_updates = teaching.num_critic_steps // critic.batches_per_update
+  train = _training(critic, update, num_updates, config)
   return map_elites.Teacher(
-    init=init, remember=remember,
-    train=sharding.run_replicated(mesh, train_alone), improve=improve,
-    policies=policies)
+    init=init, remember=remember, train=sharding.run_replicated(mesh, train),
+    improve=improve, policies=policies)
+
+
+def _shared(
+  env: environments.BatchedEnvironment, learner: learners.Learner,
+  teaching: TeachingConfig, sees_targets: bool,
+) -> tuple[environments.Descriptor, learners.SharedCritic]:
+  """Returns what a teacher needs, or refuses what doesn't have it."""
+  descriptor = env.descriptor
+  if descriptor is None:
+    raise ValueError(
+      "a repertoire's critic needs an environment with state descriptors; take "
+      "one that has, or give yours a Descriptor.")
+  if learner.share is None:
+    raise ValueError(
+      "this emitter's agents learn from critics that they share, and the "
+      "learner can't share its own; take td3, or give yours `share`.")
+  bounds = (*descriptor.lower, *descriptor.upper)
+  if sees_targets and not all(map(math.isfinite, bounds)):
+    raise ValueError(
+      "this emitter compares descriptors in units of their bounds, and "
+      f"those of {', '.join(descriptor.names)} aren't all finite; give the "
+      "environment's descriptor finite ones, or take pga.")
+  shared = learner.share(descriptor.size if sees_targets else 0)
+  if teaching.num_critic_steps % shared.learner.batches_per_update:
+    raise ValueError(
+      f"num_critic_steps={teaching.num_critic_steps} must be a multiple of the "
+      f"{shared.learner.batches_per_update} critic steps of an update.")
+  return descriptor, shared
+
+
+def _training(
+  critic: learners.Learner,
+  update: Callable[[types.State, Tree], tuple[types.State, Metrics]],
+  num_updates: int, config: TrainingConfig,
+) -> Callable[[TeacherState, Key], tuple[TeacherState, Metrics]]:
+  """Makes what trains a critic by updates (agent, (rows, key)), if it can."""
+  buffer = replay.uniform(config.capacity)
+
+  def learn(
+    agent: types.State, batches: Transition, keys: Key
+  ) -> tuple[types.State, Metrics]:
+    agent, metrics = jax.lax.scan(update, agent, (batches, keys))
+    return agent, jax.tree.map(jnp.mean, metrics)
+
+  def train(state: TeacherState, key: Key) -> tuple[TeacherState, Metrics]:
+    sample_key, update_key, restart_key = jax.random.split(key, 3)
+
+    def train_now(state: TeacherState) -> Tree:
+      shape = (num_updates, critic.batches_per_update, config.batch_size)
+      return one_by_one.one_by_one_alone(learn)(
+        state.agent, buffer.sample(state.replay, sample_key, shape),
+        jax.random.split(update_key, num_updates))
+
+    agent, metrics = jax.lax.cond(
+      buffer.can_sample(state.replay, config.min_replay_size), train_now,
+      lambda state: (
+        state.agent,
+        jax.tree.map(
+          lambda x: jnp.full(x.shape, jnp.nan, x.dtype),
+          jax.eval_shape(train_now, state)[1])),
+      state)
+    is_finite = trees.all_finite_leaves(agent, 0)
+    agent = jax.tree.map(
+      lambda x, new: jnp.where(is_finite, x, new), agent,
+      critic.init(restart_key))
+    num_restarts = state.num_restarts + ~is_finite
+    state = TeacherState(agent, state.replay, num_restarts)
+    return state, metrics | {
+      "num_restarts": num_restarts.astype(jnp.float32),
+      "replay_size": state.replay.size.astype(jnp.float32)}
+
+  return train
 
 
 def teacher_buffers(emitter_state: Tree) -> list[replay.ReplayState]:
