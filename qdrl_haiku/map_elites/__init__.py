@@ -24,7 +24,6 @@ from qdrl_haiku.map_elites.metrics import metrics
 from qdrl_haiku.map_elites.multi_emitter import multi_emitter
 from qdrl_haiku.map_elites.pbt_emitter import (
   Agents,
-  Elite,
   PBTEmitterState,
   pbt_emitter,
 )
@@ -37,4 +36,10 @@ from qdrl_haiku.map_elites.tessellation import (
   Unstructured,
   cvt,
 )
-from qdrl_haiku.map_elites.variation import VariationFn, iso_line, weights_only
+from qdrl_haiku.map_elites.variation import (
+  Elite,
+  VariationFn,
+  iso_line,
+  vary_elites,
+  weights_only,
+)

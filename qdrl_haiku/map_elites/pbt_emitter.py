@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from qdrl_haiku import trees
 from qdrl_haiku.map_elites.emitters import Emitter, Evaluated, emit_offspring
 from qdrl_haiku.map_elites.repertoire import Repertoire
-from qdrl_haiku.map_elites.variation import VariationFn
+from qdrl_haiku.map_elites.variation import Elite, VariationFn
 from qdrl_haiku.prng import OfGeneration, fold_in_indices
 from qdrl_haiku.types import Array, Hyperparams, Key, Metrics, Tree
 
@@ -43,14 +43,6 @@ class Agents(NamedTuple):
   inherit: Callable[[Tree, Array, Array], Tree]
   transplant: Callable[[Tree, Tree, Array], Tree]
   is_finite: Callable[[Tree], Array]
-
-
-class Elite(NamedTuple):
-  """Holds what a cell stores."""
-
-  genotype: Tree  # What `Agents.genotypes` says.
-  # With which it was trained, or, if it never was, with which it would be.
-  hyperparams: Hyperparams
 
 
 class PBTEmitterState(NamedTuple):

@@ -1,14 +1,23 @@
 """Variation: how two genotypes of a repertoire make a new one."""
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku.types import Array, Key, Tree
+from qdrl_haiku.types import Array, Hyperparams, Key, Tree
+
+
+class Elite(NamedTuple):
+  """Holds what a cell stores of an agent."""
+
+  genotype: Tree  # What `Agents.genotypes` says.
+  # With which it was trained, or, if it never was, with which it would be.
+  hyperparams: Hyperparams
 
 
 class VariationFn(Protocol):
@@ -102,6 +111,35 @@ def weights_only(variation_fn: VariationFn) -> VariationFn:
     first, second = (pick_varied_weights(x, chosen) for x in (x1, x2))
     varied = variation_fn(key, first, second)
     return put_varied_weights(x1, chosen, varied)
+
+  return vary
+
+
+def vary_elites(
+  iso_sigma: float, line_sigma: float,
+  explore: Callable[[Key, Hyperparams], Hyperparams],
+) -> VariationFn:
+  """Makes the variation that creates an agent from two of a repertoire.
+
+  `iso_line` varies the networks' weights; statistics and temperature
+  are the first parent's, and so are the hyperparameters, which `explore` then
+  changes as a controller changes those of a child.
+
+  Args:
+    iso_sigma: of the noise on each weight, >= 0.
+    line_sigma: of the step along the line through the parents, >= 0.
+    explore: such as `controllers.explore` makes.
+  """
+  vary_weights = weights_only(functools.partial(
+    iso_line, iso_sigma=iso_sigma, line_sigma=line_sigma))
+
+  def vary(
+    key: Key, first: Elite, second: Elite
+  ) -> Elite:
+    weights_key, explore_key = jax.random.split(key)
+    return Elite(
+      vary_weights(weights_key, first.genotype, second.genotype),
+      explore(explore_key, first.hyperparams))
 
   return vary
 

@@ -1,5 +1,6 @@
 """Training: what composes environments, actors, learners and controllers."""
 
+from qdrl_haiku.map_elites import vary_elites
 from qdrl_haiku.training.config import (
   CMAConfig,
   TeachingConfig,
@@ -7,7 +8,6 @@ from qdrl_haiku.training.config import (
   default_training_interval,
   training_iteration_steps,
 )
-from qdrl_haiku.training.elites import vary_elites
 from qdrl_haiku.training.generation import (
   init,
   prepare,

@@ -5,10 +5,9 @@ from collections.abc import Callable
 
 import jax
 
-from qdrl_haiku import map_elites, trees
+from qdrl_haiku import map_elites, prng, trees
 from qdrl_haiku.distributed import sharding
 from qdrl_haiku.map_elites.variation import is_running_state
-from qdrl_haiku.training import elites as elites_lib
 from qdrl_haiku.training import members as members_lib
 from qdrl_haiku.training import population, teachers
 from qdrl_haiku.training import setup as setup_lib
@@ -162,9 +161,29 @@ def _taught(
     injection_batch_size=injected, variation_batch_size=varied)
 
 
+def random_elites(setup: Setup, keys: Key) -> map_elites.Elite:
+  """Returns new agents, their hyperparameters drawn by the controller."""
+  size = keys.shape[0]
+  genotypes = jax.vmap(setup.learner.genotype)(
+    jax.vmap(setup.learner.init)(keys))
+  controller = setup.controller
+  if controller is None:
+    hyperparams = setup.default_hyperparams(size)
+  else:
+    # By as many as members are, which is what the controller may depend on.
+    population_size = setup.config.population_size
+    key = jax.random.fold_in(keys[0], prng.OfMember.HYPERPARAMS)
+    draw = jax.vmap(
+      lambda key: controller.init(key, population_size)[1])
+    populations = draw(jax.random.split(key, -(-size // population_size)))
+    hyperparams = jax.tree.map(
+      lambda x: x.reshape(-1, *x.shape[2:])[:size], populations)
+  return map_elites.Elite(genotypes, hyperparams)
+
+
 def _elite(setup: Setup) -> map_elites.Elite:
   """Returns shapes and dtypes of an elite."""
-  elites = jax.eval_shape(lambda: elites_lib.random_elites(
+  elites = jax.eval_shape(lambda: random_elites(
     setup, jax.random.split(jax.random.key(0), 1)))
   return jax.tree.map(
     lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), elites)

@@ -5,13 +5,13 @@ returns.
 """
 
 import functools
+from collections.abc import Collection
 
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import map_elites, prng, trees
+from qdrl_haiku import actors, environments, map_elites, prng, trees
 from qdrl_haiku.distributed import sharding
-from qdrl_haiku.training import elites as elites_lib
 from qdrl_haiku.training import emitters as emitters_lib
 from qdrl_haiku.training import members as members_lib
 from qdrl_haiku.training.setup import Setup
@@ -72,9 +72,10 @@ def init(
     initial = draw(setup, run_key, 0, qd.num_initial_genotypes)
   keys = members_lib.member_keys(run_key, 0, qd.num_initial_genotypes)
   # Or XLA would divide among the devices what adds them, too.
-  elites = sharding.replicate(setup.mesh, elites_lib.random_elites(setup, keys))
+  elites = emitters_lib.random_elites(setup, keys)
+  elites = sharding.replicate(setup.mesh, elites)
   needs = () if emitter.tell_first is None else emitter.needs
-  evaluation, evaluated = elites_lib.judge_elites(
+  evaluation, evaluated = judge_elites(
     setup, elites, initial.evaluation, needs)
   repertoire, emitter_state = map_elites.init(
     emitter, qd.tessellation, evaluated, jax.random.fold_in(run_key, 0))
@@ -121,7 +122,7 @@ def evaluate(
   generation = state.generation + 1
   key = jax.random.fold_in(run_key, generation)
   elites = trained.offspring
-  evaluation, evaluated = elites_lib.judge_elites(
+  evaluation, evaluated = judge_elites(
     setup, elites, env_states, emitter.needs)
   fitness, evaluation_steps = evaluated.fitness, evaluation.lengths
   finite = trees.all_finite_leaves((fitness, evaluated.descriptors, elites))
@@ -195,3 +196,42 @@ def _of_members(
     num_updates=metrics.pop("num_updates").astype(jnp.int32), metrics=metrics,
     finite=jnp.isfinite(told.fitness), decision=told.decision,
     sampled_cells=told.sampled_cells, next_hyperparams=told.hyperparams)
+
+
+def evaluate_elites(
+  setup: Setup, elites: map_elites.Elite, env_states: environments.State,
+  needs: Collection[str] = (),
+) -> actors.Evaluation:
+  """Runs greedy episodes of agents made of elites, on all devices."""
+  descriptor = setup.eval_env.descriptor
+  assert descriptor is not None
+
+  def evaluate(
+    setup: Setup, genotypes: Tree, env_states: environments.State
+  ) -> actors.Evaluation:
+    return actors.evaluate_from_states(
+      setup.eval_env, setup.learner,
+      jax.vmap(setup.learner.from_genotype)(genotypes), env_states,
+      descriptor.function, keep_transitions="transitions" in needs)
+
+  return sharding.all_gather(
+    setup.mesh, setup.over_members(evaluate)(elites.genotype, env_states),
+    jax.tree.leaves(elites.genotype)[0].shape[0])
+
+
+def judge_elites(
+  setup: Setup, elites: map_elites.Elite, env_states: environments.State,
+  needs: Collection[str],
+) -> tuple[actors.Evaluation, map_elites.Evaluated]:
+  """Evaluates elites, and says of them what an emitter needs."""
+  evaluation = evaluate_elites(setup, elites, env_states, needs)
+  assert evaluation.descriptors is not None
+  extra: dict[str, Tree] = {}
+  if "transitions" in needs:
+    extra = {
+      "transitions": evaluation.transitions,
+      "lengths": evaluation.lengths}
+  evaluated = map_elites.Evaluated(
+    elites, jnp.mean(evaluation.returns, axis=1),
+    jnp.mean(evaluation.descriptors, axis=1), extra)
+  return evaluation._replace(transitions=None), evaluated

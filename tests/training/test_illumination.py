@@ -10,7 +10,7 @@ import pytest
 from qdrl_haiku import actors, controllers, map_elites, training
 from qdrl_haiku.prng import OfGeneration
 from qdrl_haiku.programs import experiment
-from qdrl_haiku.training import elites, quality_diversity
+from qdrl_haiku.training import emitters, quality_diversity
 from tests.training import common
 
 _KEY = jax.random.key(3)
@@ -233,8 +233,9 @@ def _num_cells(**more):
   @jax.jit
   def cells(key):
     initial = quality_diversity.draw(setup, key, 0, 64)
-    first = elites.random_elites(setup, jax.random.split(key, 64))
-    _, evaluated = elites.judge_elites(setup, first, initial.evaluation, ())
+    first = emitters.random_elites(setup, jax.random.split(key, 64))
+    _, evaluated = quality_diversity.judge_elites(
+      setup, first, initial.evaluation, ())
     return setup.map_elites.tessellation.cell(evaluated.descriptors)
 
   return len(np.unique(cells(jax.random.key(0))))

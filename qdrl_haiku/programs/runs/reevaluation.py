@@ -18,8 +18,8 @@ from qdrl_haiku import map_elites, types
 from qdrl_haiku.cpu import compiler_options
 from qdrl_haiku.distributed import sharding
 from qdrl_haiku.programs.runs import records
-from qdrl_haiku.training import elites as elites_lib
 from qdrl_haiku.training import members as members_lib
+from qdrl_haiku.training import quality_diversity
 from qdrl_haiku.training.setup import Setup
 
 # Metrics of a repertoire that may be lower in the corrected one.
@@ -91,7 +91,7 @@ def make_reevaluate(setup: Setup, num_reevaluations: int) -> ReevaluateFn:
     elites: map_elites.Elite, cells: types.Array, env_states: types.Tree
   ) -> tuple[types.Array, types.Array | None, types.Array]:
     chosen = jax.tree.map(lambda x: x[cells], elites)
-    evaluation = elites_lib.evaluate_elites(setup, chosen, env_states)
+    evaluation = quality_diversity.evaluate_elites(setup, chosen, env_states)
     return evaluation.returns, evaluation.descriptors, evaluation.lengths
 
   @compiled

@@ -11,7 +11,7 @@ from qdrl_haiku import controllers
 from qdrl_haiku.programs import experiment
 from qdrl_haiku.programs.experiment.plan import plan_experiment
 from qdrl_haiku.programs.storage.directory import RunDirectory
-from qdrl_haiku.training import elites, emitters
+from qdrl_haiku.training import emitters
 from qdrl_haiku.training.setup import check_setup
 
 _MAZE = {
@@ -31,7 +31,7 @@ def test_the_first_elites_need_not_be_as_many_as_members(settings):
   setup = _setup(**settings)
   size = setup.qd.num_initial_genotypes
   keys = jax.random.split(jax.random.key(0), size)
-  drawn = jax.jit(lambda keys: elites.random_elites(setup, keys).hyperparams)(
+  drawn = jax.jit(lambda keys: emitters.random_elites(setup, keys).hyperparams)(
     keys)
   for name, values in drawn.items():
     assert values.shape == (size,), name
@@ -55,7 +55,7 @@ def test_random_search_keeps_hyperparameters_in_variations():
 
   @jax.jit
   def varied(keys):
-    elite = jax.tree.map(lambda x: x[:1], elites.random_elites(setup, keys))
+    elite = jax.tree.map(lambda x: x[:1], emitters.random_elites(setup, keys))
     return elite, setup.qd.variation_fn(keys[1], elite, elite)
 
   elite, child = varied(keys)
