@@ -53,7 +53,7 @@ def _as_planned(
   setup: Setup, emitter: map_elites.Emitter
 ) -> map_elites.Emitter:
   """Returns the emitter; refuses it if its batch size isn't as planned."""
-  planned = setup.num_offspring
+  planned = setup.sizes.new
   if emitter.batch_size != planned:
     raise ValueError(
       f"the emitter makes {emitter.batch_size} agents, and {planned} are "

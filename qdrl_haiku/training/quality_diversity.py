@@ -85,7 +85,7 @@ def init(
     initial_steps=jnp.sum(evaluation.lengths, dtype=jnp.int32))
   if qd.resampling is not None:
     archive = map_elites.DeepArchive.init(
-      qd.resampling, setup.num_offspring, qd.tessellation, evaluated)
+      qd.resampling, setup.sizes.new, qd.tessellation, evaluated)
     state = state._replace(archive=archive)
   if not setup.trains_members:
     return state

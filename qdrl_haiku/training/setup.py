@@ -100,6 +100,23 @@ class MapElites(NamedTuple):
     return (self.emitter if isinstance(self.emitter, str) else "",)
 
 
+class Sizes(NamedTuple):
+  """Says how many agents there are, and what devices share."""
+
+  first: int  # Agents that are evaluated before the first generation.
+  # Those that are new in each generation, members among them.
+  new: int
+  again: int  # Those that are evaluated again in each generation, beside them.
+  # Of what devices share: members, and agents that are evaluated alone.
+  batches: tuple[int, ...]
+  shared_cells: int = 0  # Cells that devices share, 0 if they share none.
+
+  @property
+  def evaluated(self) -> int:
+    """Agents that are evaluated in each generation."""
+    return self.new + self.again
+
+
 class Setup(NamedTuple):
   """Holds what training is composed of.
 
@@ -158,47 +175,17 @@ class Setup(NamedTuple):
     return any(getattr(env, "on_host", False) for env in environments)
 
   @property
-  def batch_sizes(self) -> tuple[int, ...]:
-    """Sizes of the batches of agents that are divided among devices.
-
-    Members come first, then agents that are evaluated alone.
-    """
-    if self.on_host:
-      return (1,)
-    size = self.config.population_size
-    if self.map_elites is None:
-      return (size,)
-    num_evaluated = self.num_offspring + self.num_resampled
-    return (size, num_evaluated) if self.trains_members else (num_evaluated,)
-
-  @property
-  def num_evaluated(self) -> tuple[int, int]:
-    """Agents that are evaluated before the first generation, and in each."""
-    if self.map_elites is None:
-      return self.config.population_size, self.config.population_size
-    return self.map_elites.num_initial_genotypes, self.batch_sizes[-1]
-
-  @property
-  def num_offspring(self) -> int:
-    """New agents in each generation of a repertoire, members among them."""
-    size = self.config.population_size if self.trains_members else 0
-    return size + self.qd.variation_batch_size
-
-  @property
-  def num_resampled(self) -> int:
-    """Agents that are evaluated again in each generation, beside new ones."""
-    qd = self.map_elites
-    if qd is None or qd.resampling is None:
-      return 0
-    return qd.resampling.num_drawn(self.num_offspring)
-
-  @property
-  def num_shared_cells(self) -> int:
-    """Cells of a repertoire that devices share, 0 if they share none."""
-    qd = self.map_elites
-    if qd is None or not qd.shard_repertoire:
-      return 0
-    return qd.tessellation.num_cells
+  def sizes(self) -> Sizes:
+    """Numbers of agents, and of what devices share."""
+    size, qd = self.config.population_size, self.map_elites
+    if qd is None:
+      return Sizes(size, size, 0, (1,) if self.on_host else (size,))
+    new = qd.variation_batch_size + size * self.trains_members
+    again = 0 if qd.resampling is None else qd.resampling.num_drawn(new)
+    return Sizes(
+      first=qd.num_initial_genotypes, new=new, again=again,
+      batches=(size,) * self.trains_members + (new + again,),
+      shared_cells=qd.tessellation.num_cells * qd.shard_repertoire)
 
   @property
   def buffer(self) -> replay.ReplayBuffer:
@@ -212,9 +199,9 @@ class Setup(NamedTuple):
 
   def make_mesh(self) -> jax.sharding.Mesh:
     """Returns a mesh of the devices that divide the agents best."""
-    size, *other_sizes = self.batch_sizes
+    size, *other_sizes = self.sizes.batches
     return sharding.population_mesh(
-      size, other_sizes=other_sizes, num_shared_cells=self.num_shared_cells)
+      size, other_sizes=other_sizes, num_shared_cells=self.sizes.shared_cells)
 
   def over_members(
     self, function: Callable[..., Any], known: Tree = None

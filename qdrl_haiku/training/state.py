@@ -193,6 +193,6 @@ class Trainer(NamedTuple):
   def step(self, state: State, run_key: Key) -> tuple[State, GenerationReport]:
     """Trains for one generation, see `training.step`."""
     initial = self.draw(
-      run_key, state.generation + 1, self.setup.num_evaluated[1])
+      run_key, state.generation + 1, self.setup.sizes.evaluated)
     state, trained = self.train(state, initial.pool, run_key)
     return self.evaluate(state, trained, initial.evaluation, run_key)

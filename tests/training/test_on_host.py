@@ -45,7 +45,7 @@ def _setup(**settings):
 
 @pytest.mark.slow
 def test_a_broken_member_keeps_its_own_instances():
-  assert _setup().batch_sizes == (1,)  # One device, whatever there are.
+  assert _setup().sizes.batches == (1,)  # One device, whatever there are.
   trainer = common.Trainer(_setup())
   state, report = trainer.step(common.broken(trainer.first, members=[1]))
   assert report.finite.tolist() == [True, False, True, True]

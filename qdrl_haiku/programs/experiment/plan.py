@@ -115,7 +115,7 @@ def plan_experiment(config: Config) -> Plan:
     capacity = settings.least_capacity
     if learns and not setup.on_policy:
       # A critic that a repertoire shares stores what all agents do.
-      number, steps = (size, 1) if has_members else (1, setup.num_evaluated[1])
+      number, steps = (size, 1) if has_members else (1, setup.sizes.evaluated)
       capacity = max(capacity, _replay_capacity(
         run.num_timesteps * steps, number, setup.env))
     settings = dataclasses.replace(settings, replay_capacity=capacity)

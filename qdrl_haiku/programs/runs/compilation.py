@@ -157,7 +157,7 @@ def make_programs(
     trainer.evaluate, options.often, (shardings, replicated), **donates)
   restart = jitted(trainer.restart, options.once, shardings, **donates)
   zero = np.int32(0)
-  numbers = setup.num_evaluated
+  numbers = setup.sizes.first, setup.sizes.evaluated
   first, later = (draw.eval_shape(run_key, zero, n) for n in numbers)
   state = init.eval_shape(run_key, first)
 

@@ -61,7 +61,8 @@ def memory_plan(
   if qd is not None and qd.shard_repertoire:
     repertoire -= (num_devices - 1) * _bytes(state.repertoire.genotypes)
   evaluation = functools.partial(_evaluation, trainer, state, initial)
-  num_agents = sharding.num_sharded_slots(setup.mesh, max(setup.num_evaluated))
+  num_agents = sharding.num_sharded_slots(
+    setup.mesh, max(setup.sizes.first, setup.sizes.evaluated))
   held = {
     "repertoire": repertoire,
     "emitters and controller": num_devices

@@ -50,7 +50,7 @@ def update_record(
     # Real steps, since episodes may end early. Each offspring takes at least
     # one per generation, so the quotient grows; only at first, with too few
     # elites to resample, it may not: hence the maximum.
-    num_agents = report.num_updates.shape[0] + setup.num_resampled
+    num_agents = report.num_updates.shape[0] + setup.sizes.again
     steps = total_env_steps - record["initial_env_steps"]
     step = max(steps // num_agents, record["step"] + 1)
   best = record["best"]

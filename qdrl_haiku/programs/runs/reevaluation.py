@@ -51,7 +51,7 @@ def reevaluation_batch_size(setup: Setup, num_reevaluations: int) -> int:
   qd = setup.map_elites
   assert qd is not None
   num_devices = 1 if setup.mesh is None else setup.mesh.size
-  num_agents = setup.batch_sizes[-1]
+  num_agents = setup.sizes.evaluated
   at_once = min(
     num_agents,
     num_agents * setup.config.num_eval_episodes // num_reevaluations,

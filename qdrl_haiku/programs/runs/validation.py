@@ -91,7 +91,7 @@ def check_valid_mesh(setup: Setup) -> None:
 
 def describe_valid_mesh(setup: Setup, is_chosen: bool) -> str:
   """Returns a line about how many devices are used."""
-  mesh, size, available = setup.mesh, setup.batch_sizes[0], jax.device_count()
+  mesh, size, available = setup.mesh, setup.sizes.batches[0], jax.device_count()
   assert mesh is not None
   line = f"{'devices used':<34}{f'{mesh.size} of {available}':>10}"
   line += _limit_of_devices()
@@ -102,8 +102,8 @@ def describe_valid_mesh(setup: Setup, is_chosen: bool) -> str:
   if is_chosen and mesh.size < available:
     # Cells that devices share decide first how many of them there can be.
     unit, count = "agents", size
-    if setup.num_shared_cells % available:
-      unit, count = "cells", setup.num_shared_cells
+    if setup.sizes.shared_cells % available:
+      unit, count = "cells", setup.sizes.shared_cells
     line += (
       f"; {nearest_interval_multiples(count, available)} {unit} would use all")
   return line
