@@ -264,12 +264,9 @@ NUM_VARIATIONS, NUM_INITIAL = 2, 6
 
 
 def vary(key, first, second):
-  """Offspring; that of an elite whose `parent` is above 0 is broken."""
+  """Offspring, as by default."""
   explore = controllers.explore(PBT, SPACE)
-  child = training.vary_elites(0.1, 0.2, explore)(key, first, second)
-  broken = first.hyperparams["parent"][:, None] > 0
-  weights = jnp.where(broken, jnp.nan, child.genotype.policy_params)
-  return child._replace(genotype=child.genotype._replace(policy_params=weights))
+  return training.vary_elites(0.1, 0.2, explore)(key, first, second)
 
 
 def repertoire_setup(

@@ -151,24 +151,6 @@ def test_an_agent_without_a_finite_step_does_not_learn():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", ["policy_params", "critic_optimizer_state"])
-def test_an_agent_that_diverges_is_replaced_at_once(part):
-  trainer = ppo()
-  state, report = trainer.step(
-    common.broken(trainer.first, f"learner/{part}", (2,)))
-  assert report.finite.tolist() == [True, True, False, True]
-  parent = int(report.decision.parents[2])
-  assert parent != 2 and common.all_finite(state.members.learner)
-  common.assert_bits_equal(
-    common.member(state.members.learner, 2),
-    common.member(state.members.learner, parent))
-  usual, _ = trainer.step(trainer.first)
-  common.assert_bits_equal(
-    common.member(state.members.learner, 0),
-    common.member(usual.members.learner, 0))
-
-
-@pytest.mark.slow
 def test_a_run_goes_on_as_if_it_had_not_been_killed(tmp_path):
   setup = ppo().setup
   for name, generations in (("whole", [3]), ("killed", [1, 3])):

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from qdrl_haiku import distributed
+from qdrl_haiku import distributed, map_elites
 from qdrl_haiku.cpu.cores import Cores
 from qdrl_haiku.programs import artifacts, runs
 from qdrl_haiku.programs.runs import validation
@@ -48,6 +48,19 @@ def test_a_dry_run_says_what_it_needs_and_writes_nothing(tmp_path, capsys):
   assert "memory needed" in out and "devices used" in out
   assert "writing to" not in out
   assert not (tmp_path / "run").exists()
+
+
+def test_a_run_makes_and_tries_an_emitter_once(tmp_path):
+  made = []
+
+  def make(setup):
+    made.append(map_elites.genetic_emitter(
+      common.vary, setup.qd.variation_batch_size))
+    return made[-1]
+
+  setup = common.repertoire_setup(with_pbt=False, emitter=make)
+  run(tmp_path / "run", 1, setup, dry_run=True)
+  assert len(made) == 1
 
 
 def test_a_dry_run_refuses_the_directory_that_the_run_would(trained, tmp_path):
