@@ -16,7 +16,8 @@ from tests.training import common
 
 _SETTINGS = {"seed": 3, "layers": [4, 4]}
 _STATE = training.State(
-  generation=np.int32(1), repertoire=planes.PLANE, initial_steps=np.int32(60))
+  generation=np.int32(1), emitter=(), repertoire=planes.PLANE,
+  initial_steps=np.int32(60))
 
 
 def _files(folder, plan=(), **config):
