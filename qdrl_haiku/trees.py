@@ -13,12 +13,15 @@ def all_finite_leaves(tree: Tree, num_axes: int = 1) -> Array:
   """Returns whether all floats of a tree are finite, for each of its members.
 
   The first `num_axes` axes of the leaves index members, and are the axes of the
-  result. At least one leaf holds floats.
+  result.
   """
+  leaves = jax.tree.leaves(tree)
   per_leaf = [
     jnp.all(jnp.isfinite(x), axis=tuple(range(num_axes, x.ndim)))
-    for x in jax.tree.leaves(tree)
+    for x in leaves
     if jnp.issubdtype(x.dtype, jnp.floating)]
+  if not per_leaf:
+    return jnp.ones(leaves[0].shape[:num_axes], bool)
   return jnp.all(jnp.stack(per_leaf), axis=0)
 
 

@@ -16,6 +16,7 @@ _ALLOWED = {
   "files": set(),
   "trees": set(),
   "checks": set(),
+  "specs": set(),
   "ranges": set(),
   "config": set(),
   "eager": set(),
@@ -51,7 +52,7 @@ _ALLOWED_IN_PROGRAMS: dict[str, set[str]] = {
     "experiment", "reports", "runs", "storage"}}
 _EVERYWHERE = {
   "types", "names", "prng", "files", "trees", "checks", "config",
-  "compatibility", "cpu", "eager", "ranges"}
+  "compatibility", "cpu", "eager", "ranges", "specs"}
 
 
 _MODULES = {

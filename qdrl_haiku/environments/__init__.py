@@ -3,10 +3,10 @@
 from qdrl_haiku.environments.environment import Environment
 from qdrl_haiku.environments.gymnasium_environment import GymnasiumEnvironment
 from qdrl_haiku.environments.interface import (
+  Abilities,
   BatchedEnvironment,
   Descriptor,
   DescriptorFn,
-  EnvironmentOnHost,
   State,
   final_descriptor,
   mean_descriptor,

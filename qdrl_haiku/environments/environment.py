@@ -12,10 +12,11 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import checks, compatibility, prng, trees
+from qdrl_haiku import checks, compatibility, prng, specs, trees
 from qdrl_haiku.cpu import batching, switch
 from qdrl_haiku.environments import validation
 from qdrl_haiku.environments.interface import (
+  BatchedEnvironment,
   Descriptor,
   SingleEnvironment,
   State,
@@ -26,17 +27,15 @@ from qdrl_haiku.types import Array, Key, Tree
 MAX_EPISODE_LENGTH = 2**30 - 1
 
 
-class Environment:
+class Environment(BatchedEnvironment):
   """Any number of instances of one environment, with episodes and resets.
 
   Attributes:
     unwrapped: the environment that simulates one instance.
-    observation_size: O.
-    action_size: A.
+    observation_spec: a tree of `specs.Array`s.
+    action_spec: `specs.Continuous` or `specs.Discrete`.
     episode_length: steps after which an episode is truncated.
     descriptor: names and bounds of the state descriptor, or None.
-    privileged: where in observations the part begins and ends that critics
-      alone see, or None; `env.privileged`.
   """
 
   def __init__(
@@ -58,13 +57,10 @@ class Environment:
     self.episode_length = episode_length
     self.descriptor: Descriptor | None = (
       getattr(env, "descriptor", None) if descriptor is None else descriptor)
-    self.privileged: tuple[int, int] | None = getattr(env, "privileged", None)
     # Jitted so that the check below and all later uses share one trace.
     self._env_reset = jax.jit(env.reset)
     self._env_step = jax.jit(env.step)
-    self.observation_size, self.action_size = (
-      validation.valid_environment_size(env, name)
-      for name in ("observation_size", "action_size"))
+    self.action_spec = validation.declared_action(env)
     self._of_batch = self._traced()
     # Jitted also because eager code would return one buffer under two names
     # (brax's metrics are all one zero), and such a state cannot be donated.
@@ -75,10 +71,11 @@ class Environment:
   def _traced(self) -> tuple[Callable[..., State], Callable[..., State]]:
     """Traces and checks one instance; returns reset and step of B of them."""
     key = jax.eval_shape(lambda: jax.random.key(0))
-    action = jax.ShapeDtypeStruct((self.action_size,), jnp.float32)
+    action = specs.shapes(self.action_spec)
     size = None if self.descriptor is None else self.descriptor.size
-    spec = validation.valid_environment_spec(
-      self._env_reset, self._env_step, key, action, self.observation_size, size)
+    spec, self.observation_spec = validation.valid_environment_spec(
+      self._env_reset, self._env_step, key, action,
+      validation.declared_observation(self.unwrapped), size)
 
     def cast_result(function: Callable[..., State]) -> Callable[..., State]:
       """Gives the states that it returns the dtypes of `spec`, none weak."""
@@ -109,7 +106,7 @@ class Environment:
 
     Args:
       state: with leading axes [...], from `reset`, `step` or `advance`.
-      action: [..., A], in [-1, 1].
+      action: [..., A], in [-1, 1], or int32[...] of discrete ones.
       pool: initial states of `reset`, leaves [..., I, ...]: the j-th automatic
         reset of an instance, j from 0, takes state j modulo I. With None, any
         step in which an episode ends draws an initial state for every instance
@@ -118,7 +115,7 @@ class Environment:
     Returns:
       The state in which to act next. `reward`, `done` and `metrics` are those
       of this step, `info` holds
-        next_observation: [..., O], the successor before any reset,
+        next_observation: as `obs`, the successor before any reset,
         discount: [...], 0 where the episode terminated, else 1,
         truncation: [...], 1 where it ended without terminating, else 0,
         steps: int32[...], steps of this episode,
@@ -144,7 +141,7 @@ class Environment:
     reset, _ = self._of_batch
     env_state = reset(reset_key)
     zero = jnp.zeros(key.shape, jnp.float32)
-    state = _observe(env_state, key)
+    state = self._observe(env_state, key)
     info = state.info | {
       "discount": zero + 1,
       "truncation": zero,
@@ -153,7 +150,7 @@ class Environment:
 
   def _advance_batch(self, state: State, action: Array) -> State:
     """Steps B instances."""
-    action = action.astype(jnp.float32)
+    action = action.astype(self.action_spec.dtype)
     env_state = self._of_batch[1](state.pipeline_state, action)
     reward = env_state.reward.astype(jnp.float32)
     done = env_state.done != 0
@@ -162,7 +159,7 @@ class Environment:
     steps = state.info["steps"] + 1
     is_last = steps >= self.episode_length
     ended = done | truncated | is_last
-    next_state = _observe(env_state, state.info["key"], steps)
+    next_state = self._observe(env_state, state.info["key"], steps)
     info = next_state.info | {
       "discount": 1 - terminated.astype(jnp.float32),
       "truncation": (ended & ~terminated).astype(jnp.float32),
@@ -204,22 +201,25 @@ class Environment:
     index = state.info["episodes"] % pool.done.shape[1]
     drawn = jax.vmap(lambda tree, i: jax.tree.map(lambda x: x[i], tree))(
       (pool.pipeline_state, pool.info["key"]), index)
-    return _observe(*drawn)
+    return self._observe(*drawn)
 
-
-def _observe(env_state: State, key: Key, steps: Array | None = None) -> State:
-  """Returns states [B] without the outcome of the step that led to them."""
-  if steps is None:  # An episode begins.
-    steps = jnp.zeros(key.shape, jnp.int32)
-  obs = env_state.obs.astype(jnp.float32)
-  info = {"next_observation": obs, "steps": steps, "key": key}
-  if "state_descriptor" in env_state.info:
-    descriptor = env_state.info["state_descriptor"].astype(jnp.float32)
-    info["state_descriptor"] = descriptor
-    info["next_state_descriptor"] = descriptor
-  return State(
-    pipeline_state=env_state, obs=obs, reward=env_state.reward,
-    done=env_state.done, metrics=dict(env_state.metrics), info=info)
+  def _observe(
+    self, env_state: State, key: Key, steps: Array | None = None
+  ) -> State:
+    """Returns states [B] without the outcome of the step that led to them."""
+    if steps is None:  # An episode begins.
+      steps = jnp.zeros(key.shape, jnp.int32)
+    obs = jax.tree.map(
+      lambda x, spec: x.astype(spec.dtype), env_state.obs,
+      self.observation_spec)
+    info = {"next_observation": obs, "steps": steps, "key": key}
+    if "state_descriptor" in env_state.info:
+      descriptor = env_state.info["state_descriptor"].astype(jnp.float32)
+      info["state_descriptor"] = descriptor
+      info["next_state_descriptor"] = descriptor
+    return State(
+      pipeline_state=env_state, obs=obs, reward=env_state.reward,
+      done=env_state.done, metrics=dict(env_state.metrics), info=info)
 
 
 def _truncate_nonfinite(before: Tree, state: State) -> State:

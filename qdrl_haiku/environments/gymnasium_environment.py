@@ -16,33 +16,36 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import io_callback
 
-from qdrl_haiku import checks, names, prng
+from qdrl_haiku import checks, names, prng, specs
 from qdrl_haiku.environments.environment import (
   MAX_EPISODE_LENGTH,
   environments_as_batch,
 )
-from qdrl_haiku.environments.interface import Descriptor, State
-from qdrl_haiku.types import Array, Key
+from qdrl_haiku.environments.interface import (
+  Abilities,
+  BatchedEnvironment,
+  State,
+)
+from qdrl_haiku.types import Array, Key, Tree
 
 _DEFAULT_EPISODE_LENGTH = 1000
 # Bounds this far apart or farther count as no bounds: they are the largest
 # floats or integers, or the values that MuJoCo calls unstable.
 _UNBOUNDED = 1e10
-# Of Gymnasium's wrappers, those that make a Box of a space.
+# Of Gymnasium's wrappers, those that make of a space what can be learned with.
 _WRAPPERS = {
   "observation_space": "gymnasium.wrappers.FlattenObservation",
   "action_space": "gymnasium.wrappers.TransformAction"}
 
 
-class GymnasiumEnvironment:
+class GymnasiumEnvironment(BatchedEnvironment):
   """Instances of one environment of Gymnasium, with episodes and resets.
 
-  Attributes are those of a `BatchedEnvironment`, of flattened observations and
-  actions; `on_host`, which says that states can't be copied; and `note`, of
-  what is lost by flattening, or None.
+  Images of uint8 are observed as they are, other Boxes as flat vectors of
+  floats, Dicts by name. Actions are the flat vector of a Box, or Discrete.
   """
 
-  on_host = True
+  abilities = Abilities(copies_states=False, spreads=False)
 
   def __init__(
     self, env_id: str, *, episode_length: int | None = None, **kwargs: Any
@@ -70,20 +73,16 @@ class GymnasiumEnvironment:
       vector_kwargs={"autoreset_mode": gymnasium.vector.AutoresetMode.DISABLED},
       max_episode_steps=-1, disable_env_checker=True, **kwargs)
     env = _make(env_id, kwargs)
-    for name in _WRAPPERS:
-      _check_space(env_id, name, getattr(env, name))
+    self.observation_spec = _observation_spec(env_id, env.observation_space)
     self._action_space = env.action_space
-    self.note = _note_of_images(env_id, env.observation_space)
+    self.action_spec = _action_spec(env_id, env.action_space)
     if episode_length is None:
       registered = env.spec and env.spec.max_episode_steps
       episode_length = registered or _DEFAULT_EPISODE_LENGTH
     env.close()
     checks.check_count(
       "episode_length", episode_length, 1, maximum=MAX_EPISODE_LENGTH)
-    self.observation_size = math.prod(env.observation_space.shape)
-    self.action_size = math.prod(env.action_space.shape)
     self.episode_length = episode_length
-    self.descriptor: Descriptor | None = None
     self._envs: Any = None
     # Counts resets and steps, modulo 2^31 as states hold it in int32. A state
     # has a ticket [B, 2]: the count when it was returned, and the index of each
@@ -102,9 +101,9 @@ class GymnasiumEnvironment:
   ) -> State:
     """Steps the state that was returned last, as `Environment.step` does.
 
-    Actions [..., A] in [-1, 1] are scaled to the bounds of the action space; in
-    a space of integers each has an equal share of [-1, 1]. `pool` has to be
-    None, since states can't be kept.
+    Actions [..., A] in [-1, 1] are scaled to the bounds of a Box; in one of
+    integers each has an equal share of [-1, 1]. `pool` has to be None, since
+    states can't be kept.
     """
     if pool is not None:
       raise ValueError("pool has no effect on the host; leave it at None.")
@@ -133,16 +132,22 @@ class GymnasiumEnvironment:
     size = state.done.size
     seeds, taken, actions = (
       np.asarray(state.info[name]) for name in ("seed", "taken", "actions"))
-    actions = actions.reshape(size, *actions.shape[-2:])
-    expected = np.asarray(state.obs)[..., : self.observation_size]
+    actions = actions.reshape(size, -1, *self.action_spec.shape)
     _, found = self._reset_on_host(seeds.reshape(size))
     for i, number in enumerate(taken.reshape(size)):
       own = scale_gymnasium_action(actions[i, :number], self._action_space)
       for action in own:
         obs = self._envs.envs[i].step(action)[0]
-        found[i] = _flat(np.asarray(obs)[None])[0]
-    if not np.array_equal(
-      found, expected.reshape(size, self.observation_size), equal_nan=True
+        for x, now in zip(*map(jax.tree.leaves, (
+          found, self._observed(obs, ()))), strict=True):
+          x[i] = now
+    pairs = zip(*map(jax.tree.leaves, (found, state.obs)), strict=True)
+    # The state's own may have a skill besides.
+    if not all(
+      np.array_equal(
+        x.reshape(size, -1), np.asarray(y).reshape(size, -1)[:, : x[0].size],
+        equal_nan=x.dtype.kind == "f")
+      for x, y in pairs
     ):
       raise ValueError(
         f"'gymnasium:{self.env_id}' observes something else after the same "
@@ -158,7 +163,7 @@ class GymnasiumEnvironment:
       self._reset_on_host,
       (
         jax.ShapeDtypeStruct((size, 2), jnp.int32),
-        jax.ShapeDtypeStruct((size, self.observation_size), jnp.float32)),
+        specs.shapes(self.observation_spec, size)),
       seed)
     zero = jnp.zeros(size, jnp.float32)
     info = {
@@ -169,8 +174,7 @@ class GymnasiumEnvironment:
       "key": key,
       "seed": seed,
       "taken": jnp.zeros(size, jnp.int32),
-      "actions": jnp.zeros(
-        (size, self.episode_length, self.action_size), jnp.float32)}
+      "actions": specs.zeros(self.action_spec, size, self.episode_length)}
     return State(ticket, obs, reward=zero, done=zero, info=info)
 
   def _step_batch(self, state: State, action: Array) -> State:
@@ -180,13 +184,12 @@ class GymnasiumEnvironment:
     taken, actions = state.info["taken"], state.info["actions"]
     actions = jax.vmap(lambda x, i, row: x.at[i].set(row))(
       actions, taken, action)
-    observation = jax.ShapeDtypeStruct(
-      (key.shape[0], self.observation_size), jnp.float32)
+    # The state's own may have a skill besides.
+    observation = specs.shapes(self.observation_spec, key.shape[0])
     ticket, next_observation, obs, reward, terminated, ended = io_callback(
       self._step_on_host,
       (
         jax.typeof(state.pipeline_state),
-        # The state's own may have a skill besides.
         observation, observation,
         jax.typeof(state.reward),
         jax.ShapeDtypeStruct(key.shape, jnp.bool_),
@@ -205,7 +208,7 @@ class GymnasiumEnvironment:
         "taken": jnp.where(ended, 0, taken + 1),
         "actions": actions})
 
-  def _reset_on_host(self, seed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+  def _reset_on_host(self, seed: np.ndarray) -> tuple[np.ndarray, Tree]:
     """Resets all instances, making them if there aren't as many."""
     seeds = np.asarray(seed).tolist()
     if self._envs is None or self._envs.num_envs != len(seeds):
@@ -214,12 +217,12 @@ class GymnasiumEnvironment:
       self._envs = self._make_vec(num_envs=len(seeds))
     obs, _ = self._envs.reset(seed=seeds)
     self._clock = (self._clock + 1) % 2**31
-    return self._ticket(), _flat(obs)
+    return self._ticket(), self._observed(obs, (len(seeds),))
 
   def _step_on_host(
     self, ticket: np.ndarray, action: np.ndarray, expires: np.ndarray,
     seed: np.ndarray,
-  ) -> tuple[np.ndarray, ...]:
+  ) -> tuple[Tree, ...]:
     """Steps all instances, and resets the ended ones."""
     if self._envs is None or not np.array_equal(ticket, self._ticket()):
       raise RuntimeError(
@@ -228,19 +231,28 @@ class GymnasiumEnvironment:
     action = np.asarray(action)
     obs, reward, terminated, truncated, _ = self._envs.step(
       scale_gymnasium_action(action, self._action_space))
-    next_observation, reward = _flat(obs), reward.astype(np.float32)
+    leading = reward.shape
+    next_observation = self._observed(obs, leading)
+    reward = reward.astype(np.float32)
     # A broken instance would stay so, since nothing can take its place.
-    values = np.column_stack([next_observation, reward, action])
-    finite = np.isfinite(values).all(axis=1)
+    finite = np.column_stack([
+      np.isfinite(x.reshape(*leading, -1)).all(axis=1)
+      for x in jax.tree.leaves((next_observation, reward, action))]).all(axis=1)
     ended = terminated | truncated | np.asarray(expires) | ~finite
     terminated = terminated & finite
     obs = next_observation
     if ended.any():
       fresh, _ = self._envs.reset(
         seed=np.asarray(seed).tolist(), options={"reset_mask": ended})
-      obs = _flat(fresh)
+      obs = self._observed(fresh, leading)
     self._clock = (self._clock + 1) % 2**31
     return self._ticket(), next_observation, obs, reward, terminated, ended
+
+  def _observed(self, observation: Any, leading: tuple[int, ...]) -> Tree:
+    """Returns a copy of what Gymnasium observes, as the spec has it."""
+    return jax.tree.map(
+      lambda spec, x: np.array(x, spec.dtype).reshape(*leading, *spec.shape),
+      self.observation_spec, observation)
 
   def _ticket(self) -> np.ndarray:
     """Returns the ticket of the latest state, int32 [B, 2]."""
@@ -255,13 +267,13 @@ def _next_seed(key: Key) -> tuple[Key, Array]:
     seed_key)
 
 
-def _flat(observation: np.ndarray) -> np.ndarray:
-  """[B, ...] -> [B, O]."""
-  return observation.reshape(observation.shape[0], -1).astype(np.float32)
-
-
 def scale_gymnasium_action(action: np.ndarray, space: Any) -> np.ndarray:
-  """Scales actions to a Box; of integers each has an equal share of [-1, 1]."""
+  """Scales actions to a Box; of integers each has an equal share of [-1, 1].
+
+  Of a Discrete space they are counted from its first one.
+  """
+  if not space.shape:
+    return action + space.start
   # NaN is of an agent that has diverged.
   action = np.nan_to_num(action.reshape(-1, *space.shape).astype(np.float64))
   share = (np.clip(action, -1, 1) + 1) / 2
@@ -287,40 +299,53 @@ def _make(env_id: str, kwargs: dict[str, Any]) -> Any:
       f"env_name='gymnasium:{env_id}' can't be made: {reason}") from error
 
 
-def _note_of_images(env_id: str, space: Any) -> str | None:
-  """Returns what is to be said of images, which networks see as numbers."""
-  if len(space.shape) < 3 and (len(space.shape) < 2 or space.dtype != np.uint8):
-    return None
-  return (
-    f"the images {space.shape} of 'gymnasium:{env_id}' are flattened for an "
-    "MLP, and one alone hides velocities; wrap it in gymnasium.wrappers' "
-    "FrameStackObservation, then FlattenObservation.")
-
-
-def _check_space(env_id: str, name: str, space: Any) -> None:
-  """Refuses a space that can't be learned with."""
+def _observation_spec(env_id: str, space: Any) -> specs.Observation:
+  """Returns what is observed of a space, or refuses it."""
   from gymnasium import spaces
 
-  problem = ""
+  if isinstance(space, spaces.Dict):
+    return {name: _observation_spec(env_id, x) for name, x in space.items()}
+  _check_box(env_id, "observation_space", space)
+  low, high = float(space.low.min()), float(space.high.max())
+  if space.dtype == np.uint8 and len(space.shape) > 1:
+    return specs.Array(space.shape, np.uint8, low, high)
+  return specs.Array((math.prod(space.shape),), np.float32, low, high)
+
+
+def _action_spec(env_id: str, space: Any) -> specs.Action:
+  """Returns what is done of a space, or refuses it."""
+  from gymnasium import spaces
+
+  if isinstance(space, spaces.Discrete):
+    return specs.Discrete(int(space.n))
+  _check_box(env_id, "action_space", space)
+  # Halves, since the whole may be infinite.
+  low, high = (x.astype(np.float64) for x in (space.low, space.high))
+  has_bounds = space.bounded_below & space.bounded_above
+  has_bounds &= high / 2 - low / 2 < _UNBOUNDED / 2
+  for axis in np.argwhere(~has_bounds)[:1].tolist():
+    _refuse(
+      env_id, "action_space",
+      "has no bounds, to which -1 and 1 could be scaled: its axis "
+      f"{axis} goes from {low[tuple(axis)]} to {high[tuple(axis)]}")
+  return specs.Continuous(math.prod(space.shape))
+
+
+def _check_box(env_id: str, name: str, space: Any) -> None:
+  """Refuses a space that is no Box, or an empty one."""
+  from gymnasium import spaces
+
   if not isinstance(space, spaces.Box):
-    such = ""
-    if isinstance(space, spaces.Discrete) and name == "action_space":
-      last = space.start + space.n - 1
-      such = f" such as Box({space.start}, {last}, (1,), int)"
-    problem = f"is {space}; only a Box{such} can be learned with"
-  elif 0 in space.shape:
-    problem = f"has shape {space.shape}, which is empty"
-  elif name == "action_space":
-    # Halves, since the whole may be infinite.
-    low, high = (x.astype(np.float64) for x in (space.low, space.high))
-    has_bounds = space.bounded_below & space.bounded_above
-    has_bounds &= high / 2 - low / 2 < _UNBOUNDED / 2
-    for axis in np.argwhere(~has_bounds)[:1].tolist():
-      problem = (
-        "has no bounds, to which -1 and 1 could be scaled: its axis "
-        f"{axis} goes from {low[tuple(axis)]} to {high[tuple(axis)]}")
-  if problem:
-    raise ValueError(
-      f"the {name} of 'gymnasium:{env_id}' {problem}. In a module of yours, "
-      "gymnasium.register('Mine-v0', ...) a function that wraps it in "
-      f"{_WRAPPERS[name]}, then give 'gymnasium:your_module:Mine-v0'.")
+    which = "Discrete" if name == "action_space" else "Dict of them"
+    _refuse(
+      env_id, name, f"is {space}; only a Box or a {which} can be learned with")
+  if 0 in space.shape:
+    _refuse(env_id, name, f"has shape {space.shape}, which is empty")
+
+
+def _refuse(env_id: str, name: str, problem: str) -> None:
+  """Refuses a space that can't be learned with."""
+  raise ValueError(
+    f"the {name} of 'gymnasium:{env_id}' {problem}. In a module of yours, "
+    "gymnasium.register('Mine-v0', ...) a function that wraps it in "
+    f"{_WRAPPERS[name]}, then give 'gymnasium:your_module:Mine-v0'.")

@@ -1,12 +1,12 @@
 """The interface of environments: states, descriptors, methods."""
 
 import dataclasses
-from typing import Literal, Protocol, Self
+from typing import NamedTuple, Protocol, Self
 
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import checks
+from qdrl_haiku import checks, specs
 from qdrl_haiku.types import Array, Key, Tree
 
 
@@ -91,7 +91,7 @@ class State:
   Attributes:
     pipeline_state: all that the environment needs to go on. In the states of
       `Environment`: the whole state of the environment that it wraps.
-    obs: [..., O], what to act on next.
+    obs: leaves [..., ...] of a tree, mostly [..., O], what to act on next.
     reward: [...], of the step that led here; 0 after a reset.
     done: [...], 1 where that step ended an episode, else 0.
     metrics: arrays by name, from the environment.
@@ -101,7 +101,7 @@ class State:
   """
 
   pipeline_state: Tree
-  obs: Array
+  obs: Tree
   reward: Array
   done: Array
   metrics: dict[str, Tree] = dataclasses.field(default_factory=dict)
@@ -116,37 +116,62 @@ class State:
 class SingleEnvironment(Protocol):
   """One instance of an environment: brax's `Env`, or a user's own.
 
+  It declares either `observation_size`, O of a flat vector of floats, or
+  `observation_spec`, a tree of `specs.Array`s, None for what `reset` returns;
+  and either `action_size`, A, or `action_spec`.
+
   The state may be of any type with the fields and the `replace` of `State`.
   `info["truncation"]` (1 where an episode ended without terminating) and
   `info["state_descriptor"]` [D] are understood; the bounds of the latter may
   stand in an attribute `descriptor`.
   """
 
-  @property
-  def observation_size(self) -> int:
-    """O."""
-
-  @property
-  def action_size(self) -> int:
-    """A; actions are in [-1, 1]."""
-
   def reset(self, rng: Key, /) -> State:
     """Draws an initial state."""
 
   def step(self, state: State, action: Array, /) -> State:
-    """Advances by one step with action [A]."""
+    """Advances by one step with action [A], or one of n."""
+
+
+class Abilities(NamedTuple):
+  """Says what an environment can do; training does without the rest.
+
+  Attributes:
+    copies_states: whether states can be kept and copied: for pools, for
+      members that are replaced, to evaluate beside training. If not, a run is
+      resumed by `restore`, a method (state) that brings the instances to where
+      they stood in a checkpoint's.
+    resets_instances: whether single instances can be reset while others go on.
+      If not, all episodes begin at once, so that agents see no other ages.
+    spreads: whether devices can share instances.
+  """
+
+  copies_states: bool = True
+  resets_instances: bool = True
+  spreads: bool = True
 
 
 class BatchedEnvironment(Protocol):
   """Any number of instances: what actors and training use of an environment.
 
-  `Environment` documents the rest; see `EnvironmentOnHost` too.
+  `Environment` documents the rest.
   """
 
-  observation_size: int
-  action_size: int
+  observation_spec: specs.Observation
+  action_spec: specs.Action
   episode_length: int
-  descriptor: Descriptor | None
+  descriptor: Descriptor | None = None
+  abilities: Abilities = Abilities()
+
+  @property
+  def observation_size(self) -> int:
+    """O, where one flat vector is observed."""
+    return specs.vector_size(self.observation_spec)
+
+  @property
+  def action_size(self) -> int:
+    """A, where actions are continuous."""
+    return specs.action_size(self.action_spec)
 
   def reset(self, key: Key) -> State:
     """Starts one episode per key [...]."""
@@ -158,12 +183,3 @@ class BatchedEnvironment(Protocol):
 
   def advance(self, state: State, action: Array) -> State:
     """Steps with actions [..., A], without resets."""
-
-
-class EnvironmentOnHost(BatchedEnvironment, Protocol):
-  """Instances whose states can't be copied, such as `GymnasiumEnvironment`."""
-
-  on_host: Literal[True]
-
-  def restore(self, state: State) -> None:
-    """Brings the instances to where they stood in a state."""

@@ -6,62 +6,13 @@ Zakka et al. (2025), "MuJoCo Playground", arXiv:2502.08844. The package
 
 import pathlib
 import subprocess
-from collections.abc import Mapping
 from typing import Any
-
-import jax
-import jax.numpy as jnp
 
 from qdrl_haiku import names
 from qdrl_haiku.environments import brax_loading
 from qdrl_haiku.environments.environment import Environment
-from qdrl_haiku.environments.interface import SingleEnvironment, State
-from qdrl_haiku.types import Array, Key, Tree
 
-# The parts of an observation that policies see, and that critics see beside it
-# (asymmetric actor-critic, Pinto et al., arXiv 1710.06542).
-_OBSERVED, _PRIVILEGED = "state", "privileged_state"
 _MENAGERIE = "https://github.com/google-deepmind/mujoco_menagerie"
-
-
-class Playground:
-  """One instance of an environment of Playground, as `Environment` takes it.
-
-  Attributes:
-    privileged: where in observations the part begins and ends that critics
-      alone see, or None if there is none.
-  """
-
-  def __init__(self, env: Any) -> None:
-    """Wraps an environment."""
-    self.env = env
-    # Jitted so that all uses share one trace.
-    self._reset = jax.jit(env.reset)
-    self._step = jax.jit(env.step)
-    key = jax.eval_shape(lambda: jax.random.key(0))
-    given = jax.eval_shape(self._reset, key).obs
-    observation = jax.eval_shape(_observed, given)
-    # `Environment` refuses what is no vector.
-    self.observation_size: int = observation.shape[-1]
-    self.privileged: tuple[int, int] | None = None
-    if isinstance(given, Mapping) and _PRIVILEGED in given:
-      first = given[_OBSERVED].shape[-1]
-      self.privileged = (first, self.observation_size)
-    self.action_size: int = env.action_size
-
-  def reset(self, rng: Key) -> State:
-    """Draws an initial state."""
-    return _state(self._reset(rng))
-
-  def step(self, state: State, action: Array) -> State:
-    """Advances by one step with action [A]."""
-    return _state(self._step(state.pipeline_state, action))
-
-
-def adapt_playground_environment(env: Any) -> SingleEnvironment:
-  """Wraps an environment if it is one of Playground's."""
-  packages = {c.__module__.partition(".")[0] for c in type(env).__mro__}
-  return Playground(env) if "mujoco_playground" in packages else env
 
 
 def create_playground_environment(
@@ -120,7 +71,7 @@ def create_playground_environment(
       f"playground_assets={assets!r} lacks what {name} is made of ({error}); "
       f"give a whole copy of {_MENAGERIE}.") from error
   length = config.episode_length if episode_length is None else episode_length
-  return Environment(Playground(env), episode_length=length)
+  return Environment(env, episode_length=length)
 
 
 def _take_assets(assets: str) -> None:
@@ -132,22 +83,3 @@ def _take_assets(assets: str) -> None:
   from mujoco_playground._src import mjx_env
 
   mjx_env.MENAGERIE_PATH = pathlib.Path(assets)
-
-
-def _observed(observation: Tree) -> Array:
-  """Returns what agents get of an observation, the privileged part last."""
-  if not isinstance(observation, Mapping):
-    return observation
-  if _OBSERVED not in observation:
-    raise ValueError(
-      f"the observation has {', '.join(observation)}, but no {_OBSERVED!r}, "
-      "and only vectors can be learned from.")
-  if _PRIVILEGED not in observation:
-    return observation[_OBSERVED]
-  return jnp.concatenate([observation[_OBSERVED], observation[_PRIVILEGED]])
-
-
-def _state(inner: Any) -> State:
-  """Returns a state of ours, around Playground's own."""
-  obs, metrics = _observed(inner.obs), dict(inner.metrics)
-  return State(inner, obs, inner.reward, inner.done, metrics)

@@ -10,7 +10,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import names, ranges
+from qdrl_haiku import names, ranges, specs, trees
+from qdrl_haiku.environments import validation
 from qdrl_haiku.environments.factors import FACTORS, Factors
 from qdrl_haiku.environments.interface import SingleEnvironment, State
 from qdrl_haiku.ranges import Range, parse_range
@@ -43,7 +44,12 @@ class Randomized:
     if self._factors.notes:
       notes = [getattr(env, "note", None), *self._factors.notes]
       self.note = "\n".join(filter(None, notes))
-    self.privileged: tuple[int, int] | None = getattr(env, "privileged", None)
+    self.action_spec = validation.declared_action(env)
+    if "action_noise" in drawn and isinstance(self.action_spec, specs.Discrete):
+      raise ValueError(
+        f"randomize='action_noise' is added to numbers, and "
+        f"{type(env).__name__} takes one of {self.action_spec.size} actions; "
+        "leave it out.")
     delay = self._drawn.get("action_delay")
     self._longest = 0 if delay is None else _largest(delay)
 
@@ -56,7 +62,7 @@ class Randomized:
       for (name, range_), key in zip(self._drawn.items(), keys, strict=True)}
     derived = self._factors.derive(values)
     state = self._factors.change(self.env, values, derived).reset(reset_key)
-    past = jnp.zeros((self._longest, self.env.action_size))
+    past = specs.zeros(self.action_spec, self._longest)
     return self._sensed(state, {
       "values": values, "derived": derived, "key": noise_key,
       "past_actions": past})
@@ -87,10 +93,7 @@ class Randomized:
     if "observation_noise" in drawn["values"]:
       drawn["observation"] = obs
       key = jax.random.fold_in(drawn["key"], 0)
-      noise = jax.random.normal(key, obs.shape)
-      if self.privileged is not None:  # What critics alone see is exact.
-        noise = noise.at[slice(*self.privileged)].set(0.0)
-      obs = obs + drawn["values"]["observation_noise"] * noise
+      obs = _noisy(key, obs, drawn["values"]["observation_noise"])
     return state.replace(obs=obs, info={**state.info, _KEY: drawn})
 
   def __getattr__(self, name: str) -> Any:
@@ -98,6 +101,17 @@ class Randomized:
     if name == "env":
       raise AttributeError(name)
     return getattr(self.env, name)
+
+
+def _noisy(key: Key, observation: Tree, scale: Array) -> Tree:
+  """Adds noise to the floats that policies see; others are exact."""
+  leaves = trees.named_tree_leaves(observation)
+  keys = jax.random.split(key, len(leaves)) if len(leaves) > 1 else [key]
+  return jax.tree.unflatten(jax.tree.structure(observation), [
+    x + scale * jax.random.normal(key, x.shape)
+    if specs.is_float(x) and not name.startswith(specs.PRIVILEGED)
+    else x
+    for (name, x), key in zip(leaves, keys, strict=True)])
 
 
 def randomized(

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from qdrl_haiku import names as names_lib
+
 from qdrl_haiku.config import Missing, Settings, setting
 from qdrl_haiku.environments import (
   brax_loading,
@@ -162,9 +163,8 @@ def create(
     one = make(**kwargs)
     if height is not None:
       one = brax_tasks.task_from_height(one, height)
-    changed = playground.adapt_playground_environment(entry.change(one))
     env = Environment(
-      randomization.randomized(changed, randomize),
+      randomization.randomized(entry.change(one), randomize),
       episode_length=(
         entry.episode_length if episode_length is None else episode_length))
     if is_users:

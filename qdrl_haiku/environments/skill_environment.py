@@ -2,23 +2,19 @@
 
 import math
 from collections.abc import Callable
-from typing import Literal, cast
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import prng, skills
-from qdrl_haiku.environments.interface import (
-  BatchedEnvironment,
-  EnvironmentOnHost,
-  State,
-)
+from qdrl_haiku import prng, skills, specs
+from qdrl_haiku.environments.interface import BatchedEnvironment, State
 from qdrl_haiku.types import Array, Key
 
 Sampling = Literal["fixed", "episode"]
 
 
-class SkillEnvironment:
+class SkillEnvironment(BatchedEnvironment):
   """An environment each of whose instances has a skill.
 
   The skill is appended to the observation; `info["skill"]` [..., K] is that of
@@ -27,8 +23,8 @@ class SkillEnvironment:
   `skills.NO_RETURN`. An episode is no whole one where a step wasn't finite, nor
   is an instance's first one, in whose middle training may begin.
 
-  Attributes are those of `env`, the environment without skills; only
-  `observation_size` differs, and is O + K.
+  Attributes are those of `env`, the environment without skills, which observes
+  one flat vector; only `observation_spec` differs, and is of O + K.
   """
 
   def __init__(
@@ -53,11 +49,12 @@ class SkillEnvironment:
     self.prior = prior
     self.sampling = sampling
     self.keeps_returns = keeps_returns
-    self.observation_size: int = env.observation_size + prior.size
-    self.action_size = env.action_size
+    self.observation_spec = specs.observation_spec(
+      env.observation_size + prior.size)
+    self.action_spec = env.action_spec
     self.episode_length = env.episode_length
     self.descriptor = env.descriptor
-    self.on_host: bool = getattr(env, "on_host", False)
+    self.abilities = env.abilities
 
   def reset(self, key: Key) -> State:
     """Starts one episode per key [...], with skills."""
@@ -115,8 +112,9 @@ class SkillEnvironment:
     return _with_returns(state, before["skill_returns"], so_far)
 
   def restore(self, state: State) -> None:
-    """Brings instances on the host to where they stood in a state."""
-    cast(EnvironmentOnHost, self.env).restore(state)
+    """Brings instances to where they stood in a state, see `Abilities`."""
+    inner: Any = self.env
+    inner.restore(state)
 
   def _draw(self, state: State) -> Array:
     """Returns a skill for each instance, from its own key: [..., K]."""

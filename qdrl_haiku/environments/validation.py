@@ -6,13 +6,14 @@ field, not as agents that all diverge.
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from qdrl_haiku import specs, trees
 from qdrl_haiku.cpu import compiler_options, compiling
 from qdrl_haiku.environments.interface import BatchedEnvironment, State
 from qdrl_haiku.types import Array, Key, Tree
@@ -38,12 +39,34 @@ def check_valid_environment(env: object) -> None:
       "environments of Gymnasium are made by name, as many as needed: "
       "gymnasium.register('Mine-v0', ...) and give 'gymnasium:Mine-v0'.")
   for attribute in ("reset", "step", "observation_size", "action_size"):
+    either = {attribute, attribute.replace("_size", "_spec")}
     # Of the class first: brax computes its observation_size by a reset.
-    if not hasattr(type(env), attribute) and not hasattr(env, attribute):
+    if not any(hasattr(x, name) for x in (type(env), env) for name in either):
       raise ValueError(f"env={name} has no {attribute!r}; {advice}")
 
 
-def valid_environment_size(env: object, name: str) -> int:
+def declared_action(env: object) -> specs.Action:
+  """Returns the spec of actions that an environment declares."""
+  declared = getattr(env, "action_spec", None)
+  if declared is None:
+    return specs.Continuous(_declared_size(env, "action_size"))
+  if not isinstance(declared, specs.Action):
+    raise ValueError(
+      f"env.action_spec={declared} is no spec of actions; give "
+      "specs.Continuous(A) or specs.Discrete(n).")
+  return declared
+
+
+def declared_observation(env: object) -> specs.Observation | None:
+  """Returns the spec of observations that is declared, or None if none is."""
+  if hasattr(env, "observation_spec"):
+    return env.observation_spec
+  size = _declared_size(env, "observation_size")
+  # brax says the shapes of a dict there.
+  return None if isinstance(size, Mapping) else specs.observation_spec(size)
+
+
+def _declared_size(env: object, name: str) -> Any:
   """Returns `env.observation_size` or `env.action_size`."""
   sizes: list[Any] = []
   try:
@@ -53,29 +76,31 @@ def valid_environment_size(env: object, name: str) -> int:
   except TypeError:  # It computes the number itself, with arrays.
     sizes.append(getattr(env, name))
   size = sizes[-1]
-  if isinstance(size, bool) or not hasattr(size, "__index__") or size < 1:
-    raise ValueError(
-      f"env.{name}={size} must be an integer of at least 1; give the length of "
-      "a flat vector.")
-  return int(size)
+  is_count = not isinstance(size, bool) and hasattr(size, "__index__")
+  if isinstance(size, Mapping) or (is_count and size >= 1):
+    return size
+  raise ValueError(
+    f"env.{name}={size} must be an integer of at least 1; give the length of "
+    "a flat vector.")
 
 
 def valid_environment_spec(
   reset: Callable[..., State], step: Callable[..., State],
   key: jax.ShapeDtypeStruct, action: jax.ShapeDtypeStruct,
-  observation_size: int, descriptor_size: int | None,
-) -> State:
+  declared: specs.Observation | None, descriptor_size: int | None,
+) -> tuple[State, specs.Observation]:
   """Returns the one shape and dtype of each leaf of an environment's states.
 
   Environments often start from an int or bool 0 where they later put a float;
-  such leaves get the dtype that holds both.
+  such leaves get the dtype that holds both. Also returned is the spec of
+  observations: as declared, or as found.
   """
   spec = _traced("reset", reset, key)
-  _check_fields(spec, observation_size, descriptor_size)
+  _check_fields(spec, declared, descriptor_size)
   # Twice: the wider dtypes found in the first round may widen others.
   for _ in range(2):
     spec = _widened(spec, _traced("step", step, spec, action))
-  return spec
+  return spec, specs.spec_of(spec.obs) if declared is None else declared
 
 
 def _traced(name: str, method: Callable[..., State], *args: Tree) -> State:
@@ -96,7 +121,7 @@ def _traced(name: str, method: Callable[..., State], *args: Tree) -> State:
 
 
 def _check_fields(
-  spec: State, observation_size: int, descriptor_size: int | None
+  spec: State, declared: specs.Observation | None, descriptor_size: int | None
 ) -> None:
   """Checks the fields that the rest of the package reads."""
   for name in ("obs", "reward", "done", "metrics", "info", "replace"):
@@ -117,7 +142,14 @@ def _check_fields(
     raise ValueError(
       f"descriptor has {descriptor_size} axes, but env.reset returns no "
       f"{name}; return it, or give descriptor=None.")
-  shapes = {"obs": (observation_size,), name: (descriptor_size,)}
+  expected = spec.obs if declared is None else declared
+  shapes = {x: leaf.shape for x, leaf in _observed(expected).items()}
+  if differing := shapes.keys() ^ _observed(spec.obs).keys():
+    raise ValueError(
+      f"env.reset returns observations whose names aren't those declared: "
+      f"{', '.join(sorted(differing))} is only in one of them; return a tree "
+      "like env.observation_spec, or one array.")
+  shapes[name] = (descriptor_size,)
   for field, value in fields.items():
     shape = shapes.get(field, ())
     if not isinstance(value, jax.ShapeDtypeStruct):
@@ -126,12 +158,20 @@ def _check_fields(
     if value.shape != shape:
       raise ValueError(
         f"{field} has shape {value.shape} instead of {shape}; return that, or "
-        "correct the size that the environment declares.")
+        "correct what the environment declares.")
+
+
+def _observed(observation: Tree) -> dict[str, Any]:
+  """Returns an observation's arrays, or their specs, by name."""
+  return {
+    f"obs/{name}" if name else "obs": x
+    for name, x in trees.named_tree_leaves(observation)}
 
 
 def _fields(state: State) -> dict[str, Array]:
   """Returns the fields of a state that the rest of the package reads."""
-  named = {"obs": state.obs, "reward": state.reward, "done": state.done}
+  named = {"reward": state.reward, "done": state.done}
+  named |= _observed(state.obs)
   for name in ("truncation", "state_descriptor"):
     if name in state.info:
       named[f"info['{name}']"] = state.info[name]
@@ -181,8 +221,7 @@ def check_valid_environment_values(env: BatchedEnvironment) -> None:
 
     reset_key, action_key = jax.random.split(key)
     state = env.reset(reset_key)
-    actions = jax.random.uniform(
-      action_key, (_NUM_STEPS, env.action_size), minval=-1.0, maxval=1.0)
+    actions = env.action_spec.sample(action_key, _NUM_STEPS)
     # The fields as the environment itself returned them.
     first = _fields(state.pipeline_state)
     return first, jax.lax.scan(step, state, actions)[1]
@@ -194,15 +233,17 @@ def check_valid_environment_values(env: BatchedEnvironment) -> None:
   jitted = jax.jit(run, compiler_options=options)
   compiled = compiling.compile_or_plainly(lambda: jitted.lower(key))
   first, later = jax.device_get(compiled(key))
-  _check_values("env.reset", first, advice)
+  bounds = _observed(env.observation_spec)
+  _check_values("env.reset", first, bounds, advice)
   for t in range(_NUM_STEPS):
     values = {name: x[t] for name, x in later.items()}
-    if _check_values("env.step", values, advice):
+    if _check_values("env.step", values, bounds, advice):
       break  # Steps after the end aren't used.
 
 
 def _check_values(
-  method: str, values: dict[str, np.ndarray], advice: str
+  method: str, values: dict[str, np.ndarray], bounds: dict[str, specs.Array],
+  advice: str,
 ) -> bool:
   """Checks the fields of one state; returns whether an episode ends in it."""
   ends = False
@@ -212,6 +253,12 @@ def _check_values(
       raise ValueError(
         f"{method} returned {value[tuple(index)]} in {name}{index or ''}; "
         + advice)
+    spec = bounds.get(name)
+    if spec and not ((spec.lower <= value) & (value <= spec.upper)).all():
+      raise ValueError(
+        f"{method} returned {name} from {value.min():g} to {value.max():g}, "
+        f"beyond the bounds {spec.lower:g} and {spec.upper:g} that the "
+        "environment declares; correct either.")
     if name in ("done", "info['truncation']"):
       if value not in (0, 1) or (value and method == "env.reset"):
         raise ValueError(

@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import jax
-
 from qdrl_haiku import checks
 from qdrl_haiku.environments import validation
 from qdrl_haiku.environments.interface import (
@@ -25,6 +23,9 @@ class Wrapper:
   environment inside.
   """
 
+  # What `reset` returns, after the change.
+  observation_spec = None
+
   def __init__(
     self, env: SingleEnvironment, change: Callable[[State], State],
     descriptor: Descriptor | None = None,
@@ -43,13 +44,6 @@ class Wrapper:
   def step(self, state: State, action: Array) -> State:
     """Advances by one step with action [A]."""
     return self._change(self.env.step(state, action))
-
-  @property
-  def observation_size(self) -> int:
-    """O, as it is after the change."""
-    key = jax.eval_shape(lambda: jax.random.key(0))
-    # `Environment` refuses what is no vector.
-    return int(jax.eval_shape(self.reset, key).obs.size)
 
   def __getattr__(self, name: str) -> Any:
     # An object that is just being copied or unpickled has no `env` yet.

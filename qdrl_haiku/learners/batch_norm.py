@@ -5,7 +5,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import eager, losses, networks, types
+from qdrl_haiku import eager, losses, networks, specs, types
 from qdrl_haiku.learners import base, soft_policy, statistics
 from qdrl_haiku.learners.check import check_learner_update
 from qdrl_haiku.learners.config import DelayedSoftAgentConfig
@@ -20,9 +20,9 @@ _Critics = tuple[types.Params, types.Params | None, types.State, types.State]
 
 
 def batch_norm_learner(
-  observation_size: int, action_size: int, config: DelayedSoftAgentConfig,
-  made: networks.BatchNormNetworks, kind: soft_policy.Kind,
-  atoms_fn: AtomsFn | None = None,
+  observation_size: int | specs.Observation, action_size: int,
+  config: DelayedSoftAgentConfig, made: networks.BatchNormNetworks,
+  kind: soft_policy.Kind, atoms_fn: AtomsFn | None = None,
 ) -> base.Learner:
   """Makes SAC with normalised networks.
 
@@ -74,9 +74,11 @@ def batch_norm_learner(
     next_action, next_log_prob = soft.at(
       state.policy_params, next_observation).sample_and_log_prob(seed=next_key)
     inputs = (
-      jnp.concatenate([observation, next_observation], axis=1),
+      jax.tree.map(
+        lambda x, y: jnp.concatenate([x, y], axis=1), observation,
+        next_observation),
       jnp.concatenate([transitions.action, next_action], axis=1))
-    size = observation.shape[1]
+    size = transitions.reward.shape[1]
 
     batches = (
       inputs,

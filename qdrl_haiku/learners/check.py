@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import checks, trees, types
+from qdrl_haiku import checks, specs, trees, types
 from qdrl_haiku.learners.base import Learner
 
 _NUM_ENVS = 3
@@ -20,7 +20,8 @@ _ACTING = (
 
 
 def check(
-  learner: Learner, observation_size: int, action_size: int,
+  learner: Learner, observation_size: int | specs.Observation,
+  action_size: int | specs.Action,
   extras: Mapping[str, jax.ShapeDtypeStruct | types.Array] | None = None,
   batch_size: int = 256, rollout_shape: tuple[int, int] = (16, 8),
 ) -> None:
@@ -30,8 +31,8 @@ def check(
 
   Args:
     learner: of a user's own, perhaps.
-    observation_size: O.
-    action_size: A.
+    observation_size: O, or the spec of observations.
+    action_size: A, or the spec of actions.
     extras: shapes and dtypes of what each stored transition has as `extras`,
       by name; none by default.
     batch_size: B, transitions in a batch.
@@ -58,8 +59,10 @@ def check(
     raise ValueError(
       "the state that the learner's init returns has no array, and agents are "
       "counted by those; let it have one, such as jnp.zeros(()).")
-  observations = _array(_NUM_ENVS, observation_size)
-  expected = (_NUM_ENVS, action_size)
+  observed = specs.observation_spec(observation_size)
+  done = specs.action_spec(action_size)
+  observations = specs.shapes(observed, _NUM_ENVS)
+  expected = specs.shapes(done, _NUM_ENVS)
   memory = jax.tree.map(
     lambda x: jax.ShapeDtypeStruct((_NUM_ENVS, *x.shape), x.dtype),
     shapes("memory"))
@@ -71,11 +74,11 @@ def check(
     if not isinstance(acted, types.Acted):
       raise ValueError(
         f"the learner's {name} returns {trees.describe_tree(acted)}; {_ACTING}")
-    if getattr(acted.action, "shape", None) != expected:
+    if trees.tree_difference(acted.action, expected):
       raise ValueError(
         f"the learner's {name} makes {trees.describe_tree(acted.action)} of "
-        f"observations {observations.shape}; return actions {expected}: "
-        "[..., A] of [..., O].")
+        f"observations {trees.describe_tree(observations)}; return actions "
+        f"{expected.dtype}{expected.shape}, one for each observation.")
     if difference := trees.tree_difference(acted.memory, memory):
       raise ValueError(
         f"the memory that the learner's {name} returns isn't like its memory: "
@@ -96,10 +99,10 @@ def check(
     name: jax.ShapeDtypeStruct((*batches, *x.shape), x.dtype)
     for name, x in extras.items()}
   transitions = types.Transition(
-    observation=_array(*batches, observation_size),
-    action=_array(*batches, action_size), reward=_array(*batches),
+    observation=specs.shapes(observed, *batches),
+    action=specs.shapes(done, *batches), reward=_array(*batches),
     discount=_array(*batches),
-    next_observation=_array(*batches, observation_size),
+    next_observation=specs.shapes(observed, *batches),
     extras=extras_of_batches)
   match shapes("update", state, hyperparams, transitions, key):
     case (after, dict() as metrics):
@@ -152,15 +155,17 @@ def check_learner_update(
   defaults: types.Hyperparams, batches_per_update: int,
 ) -> None:
   """Refuses what an update can't learn from, before anything is computed."""
-  shape, n = transitions.observation.shape, batches_per_update
+  n = batches_per_update
+  shapes = [jnp.shape(x) for x in jax.tree.leaves(transitions.observation)]
   rewards = jnp.shape(transitions.reward)
   discounts = jnp.shape(transitions.discount)
-  if len(shape) != 3 or shape[0] != n or {rewards, discounts} != {shape[:2]}:
+  leading = {rewards, discounts, *(x[:2] for x in shapes)}
+  if len(rewards) != 2 or rewards[0] != n or len(leading) > 1:
     fix = f"sample {n} of them, with the shape ({n}, B)"
-    if len(shape) == 2 and n == 1:
+    if len(rewards) == 1 and n == 1:
       fix = "add the axis: jax.tree.map(lambda x: x[None], transitions)"
     raise ValueError(
-      f"the transitions' observations have shape {shape}, their rewards "
+      f"the transitions' observations have shape {shapes[0]}, their rewards "
       f"{rewards} and their discounts {discounts}, but an update of one agent "
       f"takes observations ({n}, B, O), and ({n}, B) of the others, as many "
       f"batches as batches_per_update={n} says; {fix}.")
@@ -173,12 +178,13 @@ def check_learner_rollout(
   stores: Sequence[str] = (),
 ) -> None:
   """Refuses a rollout that an update can't learn from, likewise."""
-  shape, rewards = transitions.observation.shape, transitions.reward
+  shape = jnp.shape(jax.tree.leaves(transitions.observation)[0])
+  rewards = transitions.reward
   scalars = {"reward": rewards, "discount": transitions.discount}
   # Extras may be trees.
   shapes = jax.tree.map(jnp.shape, scalars | transitions.extras)
   needed = {shapes.get(name) for name in (*scalars, "truncation")}
-  if len(shape) != 3 or needed != {shape[:2]}:
+  if len(shape) < 3 or needed != {shape[:2]}:
     raise ValueError(
       f"the transitions' observations have shape {shape}, and the others "
       f"{shapes}; an update of one agent takes a rollout in its order, "

@@ -7,7 +7,7 @@ import dataclasses
 from typing import NamedTuple
 
 from qdrl_haiku import networks as networks_lib
-from qdrl_haiku import types
+from qdrl_haiku import specs, types
 from qdrl_haiku.learners import (
   base,
   batch_norm,
@@ -61,7 +61,7 @@ class CrossQGenotype(NamedTuple):
 
 
 def crossq(
-  observation_size: int, action_size: int,
+  observation_size: int | specs.Observation, action_size: int | specs.Action,
   config: CrossQConfig = CrossQConfig(),
   networks: networks_lib.OwnNetworks | None = None,
 ) -> base.Learner:
@@ -78,14 +78,15 @@ def crossq(
   Its hyperparameters are `config.declared`, all else is as in `sac`.
 
   Args:
-    observation_size: O, >= 1.
-    action_size: A, >= 1.
+    observation_size: see `sac`, likewise the others.
+    action_size: A.
     config: what shapes networks and computation.
     networks: those of a user's own.
 
   Returns:
     The learner; its state is a `CrossQState`, its genotype a `CrossQGenotype`.
   """
+  action_size = specs.action_size(action_size)
   made = networks_lib.make_crossq_networks(
     observation_size, action_size, config.network,
     config.own_networks(networks, 2 * action_size))

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import eager, losses, policies, ranges, types
+from qdrl_haiku import eager, losses, policies, ranges, specs, types
 from qdrl_haiku import networks as networks_lib
 from qdrl_haiku.config import setting
 from qdrl_haiku.learners import base, hyperparameters, statistics
@@ -76,7 +76,8 @@ class _Steps(NamedTuple):
 
 
 def ppo(
-  observation_size: int, action_size: int, config: PPOConfig = PPOConfig(),
+  observation_size: int | specs.Observation, action_size: int | specs.Action,
+  config: PPOConfig = PPOConfig(),
   networks: networks_lib.OwnNetworks | None = None,
 ) -> base.Learner:
   """Makes PPO, an on-policy learner.
@@ -104,6 +105,7 @@ def ppo(
   Returns:
     The learner; its state is a `PPOState`, its genotype a `PPOGenotype`.
   """
+  action_size = specs.action_size(action_size)
   policy, critic = networks_lib.make_ppo_networks(
     observation_size, action_size, config.network,
     config.own_networks(networks, 2 * action_size))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from qdrl_haiku import specs
 from qdrl_haiku.config import Settings, UsersOwn
 from qdrl_haiku.learners.base import Learner
 from qdrl_haiku.learners.config import AgentConfig
@@ -22,15 +23,16 @@ _LEARNERS: dict[type[Settings], Callable[..., Learner]] = {
 
 
 def make_learner(
-  config: Settings, observation_size: int, action_size: int,
-  episode_length: int = 1000,
+  config: Settings, observation_size: int | specs.Observation,
+  action_size: int | specs.Action, episode_length: int = 1000,
 ) -> Learner:
   """Makes the learner, without skills, that a configuration describes.
 
   Args:
-    config: of one of `BASES`, or a user's own function of the two sizes.
-    observation_size: O, >= 1.
-    action_size: A, >= 1.
+    config: of one of `BASES`, or a user's own function of the two sizes, which
+      it gets as numbers where numbers stand for the specs.
+    observation_size: O, >= 1, or the spec of observations.
+    action_size: A, >= 1, or the spec of actions.
     episode_length: of the environment, >= 1, by which the default discount
       goes; a user's own learner has its own.
 
@@ -43,7 +45,8 @@ def make_learner(
   if isinstance(config, UsersOwn):
     return config.call(
       "learner", Learner,
-      observation_size=observation_size, action_size=action_size)
+      observation_size=specs.number_if_flat(observation_size),
+      action_size=specs.number_if_flat(action_size))
   learner = _LEARNERS[type(config)](observation_size, action_size, config)
   largest = learner.hyperparams["discount"]
   discount = discount_for_episodes(episode_length, largest)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import eager, losses, types
+from qdrl_haiku import eager, losses, specs, types
 from qdrl_haiku import networks as networks_lib
 from qdrl_haiku.learners import base, soft_policy, statistics
 from qdrl_haiku.learners.check import check_learner_update
@@ -58,7 +58,8 @@ class SACGenotype(NamedTuple):
 
 
 def sac(
-  observation_size: int, action_size: int, config: SACConfig = SACConfig(),
+  observation_size: int | specs.Observation, action_size: int | specs.Action,
+  config: SACConfig = SACConfig(),
   networks: networks_lib.OwnNetworks | None = None,
 ) -> base.Learner:
   """Makes soft actor-critic: twin critics, a learned temperature.
@@ -72,8 +73,8 @@ def sac(
   residual blocks, and those of the temperature only if it is learned.
 
   Args:
-    observation_size: O, >= 1.
-    action_size: A, >= 1.
+    observation_size: O, >= 1, or the spec of observations, see `specs`.
+    action_size: A, >= 1, or the spec of actions, which are continuous.
     config: what shapes networks and computation.
     networks: those of a user's own, see `networks.OwnNetworks`.
 
@@ -84,6 +85,7 @@ def sac(
     ValueError: if a size or a setting is out of its range, or if a network of
       a user's own makes other shapes.
   """
+  action_size = specs.action_size(action_size)
   policy, critic = networks_lib.make_sac_networks(
     observation_size, action_size, config.network,
     config.own_networks(networks, 2 * action_size))

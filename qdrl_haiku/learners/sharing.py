@@ -22,12 +22,9 @@ parameters, optimiser state, metrics)."""
 
 def shared_critic(
   learner: base.Learner, observation_size: int, policy_step: PolicyStepFn,
-  optimizer: base.Optimizer, *, num_privileged: int, own_critics: bool,
+  optimizer: base.Optimizer, *, own_critics: bool,
 ) -> base.SharedCritic:
-  """Lets many agents learn from the critics of one.
-
-  `num_privileged` of the O numbers observed are hidden from policies.
-  """
+  """Lets many agents learn from the critics of one."""
 
   def improve(
     state: types.State, genotype: types.Tree, observations: types.Array,
@@ -61,8 +58,7 @@ def shared_critic(
         variance=known.variance[:observation_size])
     return learner.genotype(state)._replace(
       policy_params=networks.fix_mlp_inputs(
-        state.policy_params, observation_size - num_privileged,
-        seen_context(state, context)),
+        state.policy_params, observation_size, seen_context(state, context)),
       critic_params=critics_at(state, context), observation_statistics=known)
 
   def critics_at(

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import eager, losses, networks, policies, types
+from qdrl_haiku import eager, losses, networks, policies, specs, types
 from qdrl_haiku.learners import base, hyperparameters, statistics
 from qdrl_haiku.learners.config import SoftAgentConfig
 
@@ -55,8 +55,8 @@ class SoftPolicy(NamedTuple):
 
 
 def soft_policy(
-  observation_size: int, action_size: int, config: SoftAgentConfig,
-  policy: networks.Network, kind: Kind,
+  observation_size: int | specs.Observation, action_size: int,
+  config: SoftAgentConfig, policy: networks.Network, kind: Kind,
 ) -> SoftPolicy:
   """Makes the policy's part of a learner."""
   optimizer, temperature_optimizer = kind.optimizer, base.Optimizer()

@@ -1,10 +1,12 @@
 """Running statistics of observations and of rewards, and their uses."""
 
-from typing import NamedTuple
+import functools
+from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import types
+from qdrl_haiku import specs, types
 
 _MAX_NORMALIZED = 10.0
 _MIN_STD = 1e-4
@@ -20,81 +22,108 @@ class ObservationStatistics(NamedTuple):
   Attributes:
     num_observations: [], how many, a float32. Once it is so large that adding
       a batch's no longer changes it, old observations are forgotten.
-    mean: [O].
-    variance: [O], the mean of (observation - mean)^2.
+    mean: [O], or a tree like observations, None in the place of integers.
+    variance: likewise, the mean of (observation - mean)^2.
   """
 
   num_observations: types.Array
-  mean: types.Array
-  variance: types.Array
+  mean: types.Tree
+  variance: types.Tree
 
   @property
-  def std(self) -> types.Array:
+  def std(self) -> types.Tree:
     """The standard deviation [O]; 1 until there are two observations."""
-    std = jnp.maximum(jnp.sqrt(self.variance), _MIN_STD)
-    return jnp.where(self.num_observations < 2, 1.0, std)
+
+    def std(variance: types.Array) -> types.Array:
+      std = jnp.maximum(jnp.sqrt(variance), _MIN_STD)
+      return jnp.where(self.num_observations < 2, 1.0, std)
+
+    return jax.tree.map(std, self.variance)
 
 
 def init_statistics(
-  observation_size: int, are_kept: bool = True
+  observation_size: int | specs.Observation, are_kept: bool = True
 ) -> ObservationStatistics | None:
   """Returns statistics of no observation yet, or None if none are kept.
 
   With statistics of no observation `normalize_by_statistics` only clips.
 
   Args:
-    observation_size: O.
+    observation_size: O, or the spec of observations. Where these are integers
+      alone, none are kept.
     are_kept: whether observations are to be normalised.
   """
-  if not are_kept:
-    return None
+  spec = specs.observation_spec(observation_size)
   # Two arrays, not one twice: a buffer can't be donated twice.
-  return ObservationStatistics(
-    num_observations=jnp.zeros((), jnp.float32),
-    mean=jnp.zeros((observation_size,), jnp.float32),
-    variance=jnp.zeros((observation_size,), jnp.float32))
+  mean, variance = (
+    jax.tree.map(
+      lambda x: jnp.zeros(x.shape, jnp.float32) if specs.is_float(x) else None,
+      spec)
+    for _ in range(2))
+  if not are_kept or not jax.tree.leaves(mean):
+    return None
+  return ObservationStatistics(jnp.zeros((), jnp.float32), mean, variance)
 
 
-def counts_in_statistics(observation: types.Array) -> types.Array:
-  """Returns which observations statistics take in: those within +-1e15."""
-  return jnp.all(jnp.abs(observation) <= _LARGEST, axis=-1)
+def counts_in_statistics(
+  observation: types.Tree, num_axes: int
+) -> types.Array:
+  """Returns which observations statistics take in: floats within +-1e15.
+
+  The first `num_axes` axes of the leaves are those of the result.
+  """
+  return functools.reduce(jnp.logical_and, [
+    jnp.all(jnp.abs(x) <= _LARGEST, axis=tuple(range(num_axes, x.ndim)))
+    for x in jax.tree.leaves(observation)
+    if specs.is_float(x)])
 
 
 def update_statistics(
-  statistics: ObservationStatistics, observation: types.Array
+  statistics: ObservationStatistics, observation: types.Tree
 ) -> ObservationStatistics:
-  """Takes in observations [..., O], but those that aren't within +-1e15.
+  """Takes in observations [..., O] but those that aren't within +-1e15.
 
   Chan, Golub and LeVeque's parallel form of Welford's algorithm ("Updating
   formulae and a pairwise algorithm for computing sample variances", 1979).
   """
-  batch = observation.reshape(-1, observation.shape[-1])
-  valid = counts_in_statistics(batch)[:, None]
-  batch = jnp.where(valid, batch, 0.0)
-  batch_count = jnp.sum(valid.astype(batch.dtype))
+  tree: Any
+  leaves, tree = jax.tree.flatten(observation)
+  means, variances = (
+    tree.flatten_up_to(x) for x in (statistics.mean, statistics.variance))
+  floats = {
+    i: leaves[i].reshape(-1, *mean.shape)
+    for i, mean in enumerate(means)
+    if mean is not None}
+  valid = counts_in_statistics(floats, 1)
+  batch_count = jnp.sum(valid.astype(jnp.float32))
   count = statistics.num_observations + batch_count
-  batch_mean = jnp.sum(batch, axis=0) / jnp.maximum(batch_count, 1.0)
-  deviation = jnp.where(valid, batch - batch_mean, 0.0)
-  batch_variance = jnp.sum(jnp.square(deviation), axis=0) / jnp.maximum(
-    batch_count, 1.0)
-  delta = jnp.where(batch_count > 0, batch_mean - statistics.mean, 0.0)
   share = batch_count / jnp.maximum(count, 1.0)
+  for i, batch in floats.items():
+    counts = jnp.expand_dims(valid, tuple(range(1, batch.ndim)))
+    batch = jnp.where(counts, batch, 0.0)
+    batch_mean = jnp.sum(batch, axis=0) / jnp.maximum(batch_count, 1.0)
+    deviation = jnp.where(counts, batch - batch_mean, 0.0)
+    batch_variance = jnp.sum(jnp.square(deviation), axis=0) / jnp.maximum(
+      batch_count, 1.0)
+    delta = jnp.where(batch_count > 0, batch_mean - means[i], 0.0)
+    means[i] = means[i] + delta * share
+    variances[i] = (
+      variances[i]
+      + share * (batch_variance - variances[i])
+      + share * (1.0 - share) * jnp.square(delta))
   return ObservationStatistics(
-    num_observations=count, mean=statistics.mean + delta * share,
-    variance=statistics.variance
-    + share * (batch_variance - statistics.variance)
-    + share * (1.0 - share) * jnp.square(delta))
+    count, tree.unflatten(means), tree.unflatten(variances))
 
 
 def observe_statistics(
-  state: types.State, observation: types.Array
+  state: types.State, observation: types.Tree
 ) -> types.State:
   """Updates the statistics of an agent that has some: `Learner.observe`.
 
   Args:
     state: of the agent, a NamedTuple with the field `observation_statistics`,
       which may be None.
-    observation: [..., O].
+    observation: [..., O], or a tree.
 
   Returns:
     The state.
@@ -106,17 +135,27 @@ def observe_statistics(
 
 
 def normalize_by_statistics(
-  statistics: ObservationStatistics | None, observation: types.Array
-) -> types.Array:
+  statistics: ObservationStatistics | None, observation: types.Tree
+) -> types.Tree:
   """Returns observations [..., O] with mean 0 and deviation 1, cut to +-10.
 
-  They are returned as they are where there are no statistics, None.
+  Integers are returned as they are, and so is all where there are no
+  statistics, None.
   """
   if statistics is None:
     return observation
-  # One division for each entry: cheaper, and rounded alike on any devices.
-  normalized = (observation - statistics.mean) * (1 / statistics.std)
-  return jnp.clip(normalized, -_MAX_NORMALIZED, _MAX_NORMALIZED)
+
+  def normalize(
+    x: types.Array, mean: types.Array | None, std: types.Array | None
+  ) -> types.Array:
+    if mean is None or std is None:
+      return x
+    # One division for each entry: cheaper, and rounded alike on any devices.
+    normalized = (x - mean) * (1 / std)
+    return jnp.clip(normalized, -_MAX_NORMALIZED, _MAX_NORMALIZED)
+
+  return jax.tree.map(
+    normalize, observation, statistics.mean, statistics.std)
 
 
 class RewardStatistics(NamedTuple):

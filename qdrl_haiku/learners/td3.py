@@ -9,7 +9,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import eager, losses, policies, ranges, types
+from qdrl_haiku import eager, losses, policies, ranges, specs, types
 from qdrl_haiku import networks as networks_lib
 from qdrl_haiku.config import setting
 from qdrl_haiku.cpu import noise
@@ -73,7 +73,8 @@ class TD3Genotype(NamedTuple):
 
 
 def td3(
-  observation_size: int, action_size: int, config: TD3Config = TD3Config(),
+  observation_size: int | specs.Observation, action_size: int | specs.Action,
+  config: TD3Config = TD3Config(),
   networks: networks_lib.OwnNetworks | None = None,
 ) -> base.Learner:
   """Makes TD3: twin critics, smoothed target actions, a delayed policy.
@@ -90,11 +91,13 @@ def td3(
     observation_size: see `sac`, likewise the others.
     action_size: A.
     config: what shapes networks and computation.
-    networks: those of a user's own; an agent with one has no `share`.
+    networks: those of a user's own; an agent with one has no `share`, nor has
+      one that observes anything but a flat vector.
 
   Returns:
     The learner; its state is a `TD3State`, its genotype a `TD3Genotype`.
   """
+  action_size = specs.action_size(action_size)
   own = config.own_networks(networks, action_size)
   policy, critic = networks_lib.make_td3_networks(
     observation_size, action_size, config.network, own)
@@ -228,14 +231,15 @@ def td3(
       critic_optimizer_state=critic_optimizer_state)
     return new_state, jax.tree.map(jnp.mean, critic_metrics) | policy_metrics
 
+  size = specs.number_if_flat(specs.observation_spec(observation_size))
+  can_share = isinstance(size, int) and not any(x is not None for x in own)
+
   def share(context_size: int) -> base.SharedCritic:
     of_one = td3(
-      observation_size + context_size, action_size,
+      size + context_size, action_size,
       dataclasses.replace(config, own_critics=True))
-    first, last = config.network.privileged or (0, 0)
     return sharing.shared_critic(
-      of_one, observation_size, policy_step, optimizer,
-      num_privileged=last - first, own_critics=config.own_critics)
+      of_one, size, policy_step, optimizer, own_critics=config.own_critics)
 
   return base.Learner(
     init=init, update=update, act=act, act_greedy=act_greedy,
@@ -243,4 +247,4 @@ def td3(
     batches_per_update=config.policy_delay,
     genotype=lambda state: base.learner_state_parts(state, TD3Genotype),
     from_genotype=from_genotype, declared=config.declared,
-    share=None if any(x is not None for x in own) else share)
+    share=share if can_share else None)

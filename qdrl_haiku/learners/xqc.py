@@ -9,7 +9,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from qdrl_haiku import networks as networks_lib
-from qdrl_haiku import types
+from qdrl_haiku import specs, types
 from qdrl_haiku.config import setting
 from qdrl_haiku.learners import (
   base,
@@ -68,7 +68,8 @@ class XQCGenotype(NamedTuple):
 
 
 def xqc(
-  observation_size: int, action_size: int, config: XQCConfig = XQCConfig(),
+  observation_size: int | specs.Observation, action_size: int | specs.Action,
+  config: XQCConfig = XQCConfig(),
   networks: networks_lib.OwnNetworks | None = None,
 ) -> base.Learner:
   """Makes XQC: SAC whose critics are classifiers, normalised by their batches.
@@ -81,14 +82,15 @@ def xqc(
   Its hyperparameters are `config.declared`, all else is as in `sac`.
 
   Args:
-    observation_size: O, >= 1.
-    action_size: A, >= 1.
+    observation_size: see `sac`, likewise the others.
+    action_size: A.
     config: what shapes networks and computation.
     networks: those of a user's own.
 
   Returns:
     The learner; its state is an `XQCState`, its genotype an `XQCGenotype`.
   """
+  action_size = specs.action_size(action_size)
   own = config.own_networks(networks, 2 * action_size)
   made = networks_lib.make_xqc_networks(
     observation_size, action_size, config.network, own,

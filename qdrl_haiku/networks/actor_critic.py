@@ -19,11 +19,11 @@ import haiku as hk
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import types
+from qdrl_haiku import specs, types
 from qdrl_haiku.checks import check_count
 from qdrl_haiku.cpu import fusion
 from qdrl_haiku.networks import mlp
-from qdrl_haiku.networks.base import Network, network, without_privileged
+from qdrl_haiku.networks.base import Network, network, of_policy
 from qdrl_haiku.networks.config import (
   ACTIVATIONS,
   NUM_CRITICS,
@@ -61,8 +61,8 @@ class ActorCritic(NamedTuple):
   """The networks of one agent of SAC, TD3 or PPO.
 
   Attributes:
-    policy: apply(parameters, observation [..., O]) -> the parameters of the
-      distribution over actions: [..., 2A] for `policies.normal_tanh`, or
+    policy: apply(parameters, observation [..., O], or a tree) -> the parameters
+      of the distribution over actions: [..., 2A] for `policies.normal_tanh`, or
       [..., A] for `policies.deterministic_tanh`.
     critic: apply(parameters, observation [..., O], action [..., A]) ->
       [..., 2], the values of the twin critics, differentiable in reverse mode
@@ -76,15 +76,16 @@ class ActorCritic(NamedTuple):
 
 
 def make_sac_networks(
-  observation_size: int, action_size: int,
+  observation_size: int | specs.Observation, action_size: int | specs.Action,
   config: NetworkConfig = ResidualNetworkConfig(),
   own: OwnNetworks | None = None,
 ) -> ActorCritic:
   """Returns the policy, with 2A outputs, and the twin critics of SAC.
 
   Args:
-    observation_size: O, >= 1.
-    action_size: A, >= 1.
+    observation_size: O, >= 1, or a spec of vectors, which are joined; networks
+      of a user's own take any.
+    action_size: A, >= 1, or a spec of continuous actions.
     config: what shapes the networks.
     own: networks that take the place of these.
 
@@ -97,7 +98,7 @@ def make_sac_networks(
 
 
 def make_td3_networks(
-  observation_size: int, action_size: int,
+  observation_size: int | specs.Observation, action_size: int | specs.Action,
   config: NetworkConfig = ResidualNetworkConfig(),
   own: OwnNetworks | None = None,
 ) -> ActorCritic:
@@ -109,7 +110,7 @@ def make_td3_networks(
 
 
 def make_ppo_networks(
-  observation_size: int, action_size: int,
+  observation_size: int | specs.Observation, action_size: int | specs.Action,
   config: NetworkConfig = NetworkConfig(), own: OwnNetworks | None = None,
 ) -> ActorCritic:
   """Returns the policy, with 2A outputs, and the critic of PPO.
@@ -165,36 +166,38 @@ def policy_final_init(
 
 
 def _actor_critic(
-  observation_size: int, action_size: int, outputs_per_action: int,
-  config: NetworkConfig, own: OwnNetworks | None, of_observations: bool = False,
+  observation_size: int | specs.Observation, action_size: int | specs.Action,
+  outputs_per_action: int, config: NetworkConfig, own: OwnNetworks | None,
+  of_observations: bool = False,
 ) -> ActorCritic:
   """Checks the sizes and returns the policy and its critics.
 
   These are twins that judge actions, or one that judges observations alone.
   """
-  check_count("observation_size", observation_size, 1)
-  check_count("action_size", action_size, 1)
+  observed = specs.observation_spec(observation_size)
+  seen = specs.seen_by_policy(observed)
+  action = specs.Continuous(specs.action_size(action_size))
   if not isinstance(config, ResidualNetworkConfig):
     config = ResidualNetworkConfig(**vars(config))
   own = own or OwnNetworks()
   _, last_init = _INITS[config.initial_weights]
-  num_outputs = outputs_per_action * action_size
-
-  def make_policy(size: int) -> Network:
-    if own.policy is not None:
-      return own_network("policy", own.policy, (size,), (num_outputs,))
+  num_outputs = outputs_per_action * action.size
+  if own.policy is not None:
+    policy = own_network("policy", own.policy, (seen,), (num_outputs,))
+  else:
+    specs.observation_size(seen)  # Refuses what are no vectors.
     forward = _perceptron(
       "policy", config, config.policy_sizes, num_outputs,
       layer_norm=config.layer_norm, residual=config.residual,
       final_init=policy_final_init(config, usual=last_init))
-    return network(forward, size)
-
-  policy = without_privileged(make_policy, observation_size, config.privileged)
+    policy = network(forward, seen)
+  policy = of_policy(policy, observed)
   if own.critic is not None and of_observations:
-    critic = own_network("critic", own.critic, (observation_size,), ())
+    critic = own_network("critic", own.critic, (observed,), ())
   elif own.critic is not None:
-    critic = own_critics(own.critic, (observation_size, action_size))
+    critic = own_critics(own.critic, (observed, specs.Array(action.shape)))
   else:
+    size = specs.observation_size(observed)
     value = _perceptron(
       "critic", config, config.critic_sizes, 1,
       layer_norm=config.layer_norm
@@ -206,7 +209,7 @@ def _actor_critic(
       final_init=last_init)
     critic = network(
       lambda inputs: value(inputs)[..., 0],
-      observation_size + (0 if of_observations else action_size))
+      observed if of_observations else size + action.size)
     if not of_observations:
       critic = _twins(critic)
   return ActorCritic(policy, critic)
@@ -245,9 +248,9 @@ def _twins(critic: Network) -> Network:
     return jax.vmap(critic.init)(jax.random.split(key, NUM_CRITICS))
 
   def apply(
-    params: types.Params, observation: jax.Array, action: jax.Array
+    params: types.Params, observation: types.Tree, action: jax.Array
   ) -> jax.Array:
-    inputs = jnp.concatenate([observation, action], axis=-1)
+    inputs = jnp.concatenate([specs.as_vector(observation), action], axis=-1)
     # There may be the parameters of one critic alone.
     num_critics = jax.tree.leaves(params)[0].shape[0]
     values = apply_both(

@@ -5,9 +5,8 @@ from typing import NamedTuple
 
 import haiku as hk
 import jax
-import jax.numpy as jnp
 
-from qdrl_haiku import types
+from qdrl_haiku import specs, types
 
 
 class Variables(NamedTuple):
@@ -67,59 +66,48 @@ class StatefulNetwork(NamedTuple):
 
 
 def network(
-  forward: Callable[[jax.Array], jax.Array], input_size: int
+  forward: Callable[[jax.Array], jax.Array],
+  input_size: int | specs.Observation,
 ) -> Network:
   """Makes a network of a function that calls Haiku's modules.
 
   Args:
     forward: inputs [..., input_size] -> outputs.
-    input_size: how many numbers an input has.
+    input_size: how many numbers an input has, or a spec of vectors, which are
+      joined.
   """
-  transformed: hk.Transformed = hk.without_apply_rng(hk.transform(forward))
+  example = specs.zeros(specs.observation_spec(input_size))
+  transformed: hk.Transformed = hk.without_apply_rng(
+    hk.transform(lambda inputs: forward(specs.as_vector(inputs))))
 
   def init(key: types.Key) -> types.Params:
-    return transformed.init(key, jnp.zeros([input_size], jnp.float32))
+    return transformed.init(key, example)
 
   return Network(init=init, apply=transformed.apply)
 
 
-def without_privileged(
-  make: Callable[[int], Network], size: int, span: tuple[int, int] | None
-) -> Network:
-  """Makes a network that doesn't see a part of its input.
-
-  Args:
-    make: (number of inputs that it sees) -> the network.
-    size: how many numbers an input has.
-    span: where the part begins and ends, or None for no such part.
-  """
-  if span is None:
-    return make(size)
-  first, last = span
-  seeing = make(size - (last - first))
-
-  def seen(inputs: jax.Array) -> jax.Array:
-    return jnp.delete(
-      inputs, slice(first, last), axis=-1, assume_unique_indices=True)
-
-  train = seeing.train
+def of_policy(made: Network, spec: specs.Observation) -> Network:
+  """Lets a network see of observations what policies do, see `specs`."""
+  if isinstance(spec, specs.Array):
+    return made
+  see, train = specs.seen_by_policy, made.train
   return Network(
-    seeing.init, lambda params, inputs: seeing.apply(params, seen(inputs)),
-    train and (lambda params, inputs: train(params, seen(inputs))))
+    made.init, lambda params, seen: made.apply(params, see(seen)),
+    train and (lambda params, seen: train(params, see(seen))))
 
 
 def stateful_network(
-  forward: Callable[..., jax.Array], *input_sizes: int
+  forward: Callable[..., jax.Array], *inputs: int | specs.Observation
 ) -> StatefulNetwork:
   """Makes a network of a function that calls Haiku's modules with state.
 
   Args:
     forward: inputs [..., size], and whether it's in training, -> outputs.
-    *input_sizes: how many numbers each input has.
+    *inputs: how many numbers each input has, or its spec.
   """
   transformed: hk.TransformedWithState = hk.without_apply_rng(
     hk.transform_with_state(forward))
-  examples = [jnp.zeros([1, size], jnp.float32) for size in input_sizes]
+  examples = [specs.zeros(specs.observation_spec(x), 1) for x in inputs]
 
   return StatefulNetwork(
     lambda key: transformed.init(key, *examples, True),

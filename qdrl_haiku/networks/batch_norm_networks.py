@@ -7,7 +7,7 @@ import haiku as hk
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import types
+from qdrl_haiku import specs, types
 from qdrl_haiku.checks import check_count
 from qdrl_haiku.cpu import fusion
 from qdrl_haiku.networks import base, batch_norm
@@ -56,7 +56,7 @@ class BatchNormNetworks(NamedTuple):
 
 
 def make_crossq_networks(
-  observation_size: int, action_size: int,
+  observation_size: int | specs.Observation, action_size: int | specs.Action,
   config: NetworkConfig = NetworkConfig(), own: OwnNetworks | None = None,
 ) -> BatchNormNetworks:
   """Returns the policy and the twin critics of CrossQ.
@@ -93,7 +93,7 @@ def make_crossq_networks(
 
 
 def make_xqc_networks(
-  observation_size: int, action_size: int,
+  observation_size: int | specs.Observation, action_size: int | specs.Action,
   config: NetworkConfig = NetworkConfig(), own: OwnNetworks | None = None, *,
   num_atoms: int,
 ) -> BatchNormNetworks:
@@ -181,13 +181,14 @@ def without_batch_norm(policy: base.Variables) -> types.Params:
 
 
 def _networks(
-  observation_size: int, action_size: int, config: NetworkConfig,
-  own: OwnNetworks | None, num_outputs: int, layers: _MakeForward, *,
-  has_unit_norm: bool = False,
+  observation_size: int | specs.Observation, action_size: int | specs.Action,
+  config: NetworkConfig, own: OwnNetworks | None, num_outputs: int,
+  layers: _MakeForward, *, has_unit_norm: bool = False,
 ) -> BatchNormNetworks:
   """Returns a policy and twin critics of layers."""
-  check_count("observation_size", observation_size, 1)
-  check_count("action_size", action_size, 1)
+  observed = specs.observation_spec(observation_size)
+  seen = specs.seen_by_policy(observed)
+  action = specs.Continuous(specs.action_size(action_size))
   if isinstance(config, ResidualNetworkConfig):
     raise ValueError(
       "network is a ResidualNetworkConfig, whose settings have no effect on "
@@ -213,32 +214,40 @@ def _networks(
 
     return network._replace(init=init)
 
-  def make_policy(size: int) -> base.Network:
-    if own.policy is not None:
-      return own_network("policy", own.policy, (size,), (2 * action_size,))
+  if own.policy is not None:
+    policy = own_network("policy", own.policy, (seen,), (2 * action.size,))
+  else:
+    specs.observation_size(seen)  # Refuses what are no vectors.
     act = scoped(
       "policy",
       layers(
-        config.policy_sizes, 2 * action_size,
+        config.policy_sizes, 2 * action.size,
         # As in the authors' code: normalised, policies needn't begin near 0.
         policy_final_init(config, "fan_in")))
-    made = base.stateful_network(
-      lambda inputs, is_training: act(inputs, is_training, slice(None)), size)
-    return base.with_network_variables(with_unit_norm_first(made))
-
-  policy = base.without_privileged(
-    make_policy, observation_size, config.privileged)
+    policy = base.with_network_variables(
+      with_unit_norm_first(base.stateful_network(
+        lambda inputs, is_training: act(
+          specs.as_vector(inputs), is_training, slice(None)),
+        seen)))
   if own.critic is not None:
-    critic = _own_critics(
-      own.critic, observation_size, action_size, num_outputs)
+    critic = _own_critics(own.critic, observed, action, num_outputs)
   else:
+    specs.observation_size(observed)
     value = scoped("critic", layers(config.critic_sizes, num_outputs, None))
-    critic = with_unit_norm_first(_twins(value, observation_size + action_size))
-  return BatchNormNetworks(policy, critic)
+
+    def judge(
+      observation: types.Tree, action: jax.Array, is_training: bool, rows: slice
+    ) -> jax.Array:
+      inputs = jnp.concatenate([specs.as_vector(observation), action], axis=-1)
+      return value(inputs, is_training, rows)
+
+    critic = with_unit_norm_first(_twins(judge, observed, action))
+  return BatchNormNetworks(base.of_policy(policy, observed), critic)
 
 
 def _own_critics(
-  given: OwnNetwork, observation_size: int, action_size: int, num_outputs: int
+  given: OwnNetwork, observed: specs.Observation, action: specs.Continuous,
+  num_outputs: int,
 ) -> base.StatefulNetwork:
   """Returns twin critics that are made of what a user gives."""
   if is_own_pair(given):
@@ -247,41 +256,42 @@ def _own_critics(
     assert callable(given)
     function = tell_own_network(given)
 
-    def critic(inputs: jax.Array, is_training: bool, rows: slice) -> jax.Array:
-      parts = jnp.split(inputs, [observation_size], axis=-1)
-      return function(*parts, is_training)[rows]
-
-    twins = _twins(critic, observation_size + action_size)
+    twins = _twins(
+      lambda observation, action, is_training, rows: function(
+        observation, action, is_training)[rows],
+      observed, action)
 
   def outputs(key: types.Key, *inputs: jax.Array) -> jax.Array:
     return twins.apply(*twins.init(key), *inputs, is_training=True)[0]
 
   check_own_network_shapes(
-    "critic", outputs, [(*BATCH, observation_size), (*BATCH, action_size)],
+    "critic", outputs, [specs.shapes(x, *BATCH) for x in (observed, action)],
     (*BATCH, NUM_CRITICS, num_outputs))
   return twins
 
 
-def _twins(critic: _Forward, input_size: int) -> base.StatefulNetwork:
+def _twins(
+  critic: Callable[..., jax.Array], observed: specs.Observation,
+  action: specs.Continuous,
+) -> base.StatefulNetwork:
   """Returns two critics as one network with stacked parameters."""
   transformed: hk.TransformedWithState = hk.without_apply_rng(
     hk.transform_with_state(critic))
 
   def init(key: types.Key) -> tuple[types.Params, types.State]:
-    example = jnp.zeros([1, input_size], jnp.float32)
+    examples = (specs.zeros(observed, 1), specs.zeros(action, 1))
     return jax.vmap(
-      lambda key: transformed.init(key, example, True, slice(None))
+      lambda key: transformed.init(key, *examples, True, slice(None))
     )(jax.random.split(key, NUM_CRITICS))
 
   def apply(
-    params: types.Params, state: types.State, observation: jax.Array,
+    params: types.Params, state: types.State, observation: types.Tree,
     action: jax.Array, *, is_training: bool, rows: slice = slice(None),
   ) -> tuple[jax.Array, types.State]:
-    inputs = jnp.concatenate([observation, action], axis=-1)
     # The inputs aren't mapped, so that both share their statistics.
     outputs, state = jax.vmap(
       lambda params, state: transformed.apply(
-        params, state, inputs, is_training, rows),
+        params, state, observation, action, is_training, rows),
       out_axes=(-2, 0))(params, state)
     return fusion.without_gradient_fusion(outputs), state
 

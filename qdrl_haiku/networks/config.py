@@ -44,12 +44,6 @@ class NetworkConfig(Settings):
     "new policies act differently, the default with one, and of crossq.",
     choices=("small", "fan_in"), offered=False)
 
-  privileged: tuple[int, int] | None = setting(
-    None,
-    "Where in an observation the numbers begin and end that critics see and "
-    "the policy doesn't.",
-    flag="")
-
   @property
   def policy_sizes(self) -> tuple[int, ...]:
     """Widths of the policy's hidden layers."""

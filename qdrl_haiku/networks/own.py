@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol, TypeGuard
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import types
+from qdrl_haiku import specs, types
 from qdrl_haiku.networks.base import (
   Network,
   StatefulNetwork,
@@ -43,8 +43,8 @@ class OwnNetworks(NamedTuple):
   They may have running state, which is part of the agent as parameters are.
 
   Attributes:
-    policy: observation [B, O] -> [B, 2A], locations and then raw scales; of TD3
-      [B, A], before the tanh.
+    policy: observation [B, O], or a tree, see `specs`, -> [B, 2A], locations
+      and then raw scales; of TD3 [B, A], before the tanh.
     critic: observation [B, O], action [B, A] -> [B], the value that one critic
       gives; a critic of CrossQ makes [B, 1], one of XQC logits of atoms [B, K].
       A network that is no plain function holds both critics, as
@@ -57,7 +57,7 @@ class OwnNetworks(NamedTuple):
 
 
 def own_network(
-  role: str, given: OwnNetwork, input_sizes: Sequence[int],
+  role: str, given: OwnNetwork, inputs: Sequence[int | specs.Observation],
   outputs: tuple[int, ...],
 ) -> Network:
   """Makes a network of what a user gives.
@@ -65,13 +65,14 @@ def own_network(
   Args:
     role: of the network, for messages.
     given: the user's network.
-    input_sizes: sizes of its inputs: of the observation, and of the action.
+    inputs: specs or sizes of its inputs: the observation, and the action.
     outputs: the shape of what it makes of one example.
 
   Raises:
     ValueError: if it makes outputs of another shape.
   """
   axes: tuple[int, ...] = _AXES
+  inputs = [specs.observation_spec(x) for x in inputs]
   if isinstance(given, StatefulNetwork):
     network = with_network_variables(given)
   elif is_own_pair(given):
@@ -79,7 +80,7 @@ def own_network(
   elif callable(given):
     axes = BATCH
     with _naming(role):
-      network = _transformed(given, input_sizes)
+      network = _transformed(given, inputs)
   else:
     raise ValueError(
       f"the {role} network is {given!r}; give a function that calls Haiku's "
@@ -87,15 +88,17 @@ def own_network(
   check_own_network_shapes(
     role,
     lambda key, *inputs: network.in_training(network.init(key), *inputs)[0],
-    [(*axes, size) for size in input_sizes], (*axes, *outputs))
-  return network if axes == _AXES else _of_any_axes(network)
+    [specs.shapes(x, *axes) for x in inputs], (*axes, *outputs))
+  return network if axes == _AXES else _of_any_axes(network, inputs)
 
 
-def own_critics(given: OwnNetwork, input_sizes: Sequence[int]) -> Network:
+def own_critics(
+  given: OwnNetwork, inputs: Sequence[int | specs.Observation]
+) -> Network:
   """Makes twin critics of what a user gives; see `own_network`."""
   if is_own_pair(given):
-    return own_network("critic", given, input_sizes, (NUM_CRITICS,))
-  one = own_network("critic", given, input_sizes, ())
+    return own_network("critic", given, inputs, (NUM_CRITICS,))
+  one = own_network("critic", given, inputs, ())
 
   def both(
     function: Callable[..., types.Tree], out_axes: types.Tree
@@ -133,18 +136,17 @@ def tell_own_network(
 
 def check_own_network_shapes(
   role: str, function: Callable[..., jax.Array],
-  shapes: Sequence[tuple[int, ...]], expected: tuple[int, ...],
+  inputs: Sequence[types.Tree], expected: tuple[int, ...],
 ) -> None:
   """Refuses a network that makes other shapes than it should.
 
   Args:
     role: of the network.
     function: (key, *inputs) -> outputs.
-    shapes: of the inputs.
+    inputs: their shapes and dtypes.
     expected: the shape of the outputs, which are float32.
   """
   key = jax.eval_shape(lambda: jax.random.key(0))
-  inputs = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
   with _naming(role):
     found = jax.eval_shape(function, key, *inputs)
   dtype = getattr(found, "dtype", None)
@@ -152,7 +154,8 @@ def check_own_network_shapes(
   if shape != expected or dtype != jnp.float32:
     raise ValueError(
       f"the {role} network makes {dtype or ''}{shape} of inputs "
-      f"{' and '.join(map(str, shapes))}; it must make float32{expected}.")
+      f"{' and '.join(str(jax.tree.map(lambda y: y.shape, x)) for x in inputs)}"
+      f"; it must make float32{expected}.")
 
 
 @contextlib.contextmanager
@@ -166,11 +169,11 @@ def _naming(role: str) -> Iterator[None]:
 
 
 def _transformed(
-  function: Callable[..., jax.Array], input_sizes: Sequence[int]
+  function: Callable[..., jax.Array], inputs: Sequence[specs.Observation]
 ) -> Network:
   """Makes a network of a plain function that calls Haiku's modules."""
   made = with_network_variables(
-    stateful_network(tell_own_network(function), *input_sizes))
+    stateful_network(tell_own_network(function), *inputs))
   _, state = jax.eval_shape(made.init, jax.eval_shape(jax.random.key, 0))
   if jax.tree.leaves(state) or _takes_training(function):
     return made
@@ -179,16 +182,22 @@ def _transformed(
     lambda params, *inputs: made.apply(Variables(params, {}), *inputs))
 
 
-def _of_any_axes(network: Network) -> Network:
-  """Lets a network of batches [B, size] take inputs with any leading axes."""
+def _of_any_axes(
+  network: Network, inputs: Sequence[specs.Observation]
+) -> Network:
+  """Lets a network of batches [B, ...] take inputs with any leading axes."""
+  first = jax.tree.leaves(inputs)[0]
 
   def call(
     function: Callable[..., tuple[jax.Array, types.Params]],
-    params: types.Params, *inputs: jax.Array,
+    params: types.Params, *given: types.Tree,
   ) -> tuple[jax.Array, types.Params]:
-    flat = (x.reshape(-1, x.shape[-1]) for x in inputs)
+    shape = jax.tree.leaves(given)[0].shape
+    flat = jax.tree.map(
+      lambda spec, x: x.reshape(-1, *spec.shape), tuple(inputs), given)
     outputs, moved = function(params, *flat)
-    return outputs.reshape(*inputs[0].shape[:-1], *outputs.shape[1:]), moved
+    leading = shape[: len(shape) - len(first.shape)]
+    return outputs.reshape(*leading, *outputs.shape[1:]), moved
 
   without_training = network._replace(train=None).in_training
   return Network(

@@ -14,6 +14,7 @@ from qdrl_haiku import (
   learners,
   prng,
   replay,
+  specs,
   trees,
   types,
 )
@@ -70,7 +71,8 @@ def train_members(
       setup, members, hyperparams, collect_keys, learn_keys, pool or None)
 
   pool, members = members.pool, members._replace(pool=())
-  if setup.config.n_step > 1 and (setup.on_host or setup.config.inherit_replay):
+  goes_on = setup.abilities.copies_states and not setup.config.inherit_replay
+  if setup.config.n_step > 1 and not goes_on:
     members = members._replace(
       replay=jax.vmap(lambda b: n_step.cut_n_step(setup, b))(members.replay))
   begin = members
@@ -165,12 +167,16 @@ def _from_rollout(
   return members, (rows, observed, can_learn)
 
 
-def _finite(transitions: Transition) -> tuple[Array, Array]:
+def _finite(transitions: Transition) -> tuple[Array, Tree]:
   """Returns which transitions [P, T, E] are finite, and their observations."""
   is_finite = trees.all_finite_leaves(transitions, 3)
-  # The others' observations become NaN, which statistics leave out.
-  seen = jnp.where(is_finite[..., None], transitions.observation, jnp.nan)
-  return is_finite, seen
+
+  def seen(x: Array) -> Array:
+    # The others' observations become NaN, which statistics leave out.
+    where = jnp.expand_dims(is_finite, range(3, x.ndim))
+    return jnp.where(where, x, jnp.nan) if specs.is_float(x) else x
+
+  return is_finite, jax.tree.map(seen, transitions.observation)
 
 
 def _collect(
@@ -264,9 +270,12 @@ def _where(condition: Array, new: Tree, old: Tree, *, in_loop: bool) -> Tree:
   return jax.tree.map(choose, new, old)
 
 
-def _observed(observations: Array) -> dict[str, Array]:
+def _observed(observed: Tree) -> dict[str, Array]:
   """Returns means of the observations that statistics count, [P] by name."""
-  counts = statistics.counts_in_statistics(observations)
+  observations = specs.as_vector([
+    x.astype(jnp.float32).reshape(*x.shape[:3], -1)
+    for x in jax.tree.leaves(observed)])
+  counts = statistics.counts_in_statistics(observations, 3)
   seen = jnp.where(counts[..., None], observations, 0.0)
   # Exactly 1 where all are counted, so that those means stay bit-identical.
   correction = counts[0].size / jnp.maximum(jnp.sum(counts, axis=(1, 2)), 1)
@@ -305,7 +314,7 @@ def _warming_up(setup: Setup) -> learners.Learner:
   """
 
   def act(
-    state: types.State, hyperparams: Hyperparams, observation: Array,
+    state: types.State, hyperparams: Hyperparams, observation: Tree,
     memory: Tree, key: Key,
   ) -> types.Acted:
     state, size = state
@@ -313,9 +322,9 @@ def _warming_up(setup: Setup) -> learners.Learner:
       return setup.learner.act(state, hyperparams, observation, memory, key)
     act_key, uniform_key = jax.random.split(key)
     acted = setup.learner.act(state, hyperparams, observation, memory, act_key)
-    action = acted.action
-    uniform = jax.random.uniform(
-      uniform_key, action.shape, action.dtype, -1.0, 1.0)
+    action, spec = acted.action, setup.env.action_spec
+    leading = action.shape[: action.ndim - len(spec.shape)]
+    uniform = spec.sample(uniform_key, *leading)
     return acted._replace(action=jnp.where(
       size < setup.config.min_replay_size, uniform, action))
 

@@ -3,8 +3,8 @@
 A reset of an environment takes about as long to compile as a step, and an
 accelerator resets all instances where any has ended. So programs that train or
 evaluate contain no reset: they are given initial states, which another program
-draws between generations from the members' keys. Environments on the host can't
-restore states, so () stands in for these.
+draws between generations from the members' keys. Where environments can't copy
+states, () stands in for these.
 """
 
 import math
@@ -71,8 +71,11 @@ def put_members_into_environments(
 
   The first episodes are of different ages: otherwise all of an agent's
   environments, which are truncated at the same age, would see new initial
-  states at the same time only.
+  states at the same time only. Where instances can't be reset alone, so it is.
   """
+  if not setup.abilities.resets_instances:
+    return members._replace(
+      environment=actors.remember(setup.learner, env_states))
   keys = prng.fold_in_each(keys, prng.OfMember.AGES)
   ages = jax.vmap(lambda key: jax.random.randint(
     key, (setup.config.num_envs,), 0, setup.env.episode_length))(keys)
@@ -106,7 +109,9 @@ def draw_member_pool(setup: Setup, keys: Key) -> Tree:
     states = setup.env.reset(jnp.moveaxis(_pool_keys(setup, keys), 2, 0))
     return jax.tree.map(lambda x: jnp.moveaxis(x, 0, 2), states)
 
-  return () if setup.on_host else setup.over_members(draw)(keys)
+  if not setup.abilities.copies_states:
+    return ()
+  return setup.over_members(draw)(keys)
 
 
 def draw_for_members(setup: Setup, keys: Key) -> InitialStates:
@@ -158,7 +163,9 @@ def first_member_states(
 
 def draw_member_evaluation(setup: Setup, keys: Key) -> Tree:
   """Draws the states in which agents are evaluated."""
-  return () if setup.on_host else member_evaluation_states(setup, keys)
+  if not setup.abilities.copies_states:
+    return ()
+  return member_evaluation_states(setup, keys)
 
 
 def member_evaluation_states(
@@ -188,7 +195,7 @@ def check_members_learner(setup: Setup) -> None:
   check_learner_acts(setup.learner)
   extras = member_transition_example(setup).extras
   learners.check(
-    setup.learner, setup.env.observation_size, setup.env.action_size,
+    setup.learner, setup.env.observation_spec, setup.env.action_spec,
     {name: extras[name] for name in setup.learner.stores if name in extras},
     setup.config.batch_size,
     (setup.config.rollout_length, setup.config.num_envs))

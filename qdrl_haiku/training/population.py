@@ -210,7 +210,7 @@ def inherit_in_population(
       # In place: parents of broken members are finite, so not in `broken`.
       buffers, turn = moving.inherit_by_moving(
         mesh, buffers, sources, turn, in_place=True)
-  if not setup.on_host:
+  if setup.abilities.copies_states:
     environment, _ = moving.inherit_by_moving(
       mesh, environment, sources, turn, in_place=True)
   return Members(learner, buffers, environment)

@@ -122,8 +122,8 @@ class Setup(NamedTuple):
 
   Attributes:
     env: the environment in which agents collect.
-    eval_env: the one in which they are evaluated; may be the same, unless it
-      is on the host.
+    eval_env: the one in which they are evaluated; may be the same, unless its
+      states can't be copied.
     learner: the algorithm of every agent.
     controller: decides after each generation which members are replaced by
       copies of which; None for agents that train each for itself.
@@ -169,22 +169,26 @@ class Setup(NamedTuple):
     return self.config.num_eval_episodes * self.eval_env.episode_length
 
   @property
-  def on_host(self) -> bool:
-    """Whether the environments' states can't be copied, spread or restored."""
-    environments = (self.env, self.eval_env)
-    return any(getattr(env, "on_host", False) for env in environments)
+  def abilities(self) -> environments.Abilities:
+    """What both environments can do."""
+    default = environments.Abilities()
+    of_both = (
+      getattr(env, "abilities", default) for env in (self.env, self.eval_env))
+    return environments.Abilities(*map(min, *of_both))
 
   @property
   def sizes(self) -> Sizes:
     """Numbers of agents, and of what devices share."""
     size, qd = self.config.population_size, self.map_elites
+    alone = not self.abilities.spreads
     if qd is None:
-      return Sizes(size, size, 0, (1,) if self.on_host else (size,))
+      return Sizes(size, size, 0, (1,) if alone else (size,))
     new = qd.variation_batch_size + size * self.trains_members
     again = 0 if qd.resampling is None else qd.resampling.num_drawn(new)
+    batches = (size,) * self.trains_members + (new + again,)
     return Sizes(
       first=qd.num_initial_genotypes, new=new, again=again,
-      batches=(size,) * self.trains_members + (new + again,),
+      batches=(1,) if alone else batches,
       shared_cells=qd.tessellation.num_cells * qd.shard_repertoire)
 
   @property
@@ -273,10 +277,10 @@ def _of_repertoire(setup: Setup) -> Iterator[str]:
   qd, env = setup.map_elites, setup.eval_env
   if qd is None:
     return
-  if setup.on_host:
+  if not setup.abilities.copies_states:
     yield (
-      "a repertoire's agents can't act in an environment on the host; take one "
-      "that jax computes.")
+      "a repertoire's agents can't act in an environment whose states can't be "
+      "copied; take one that jax computes.")
   if env.descriptor is None:
     yield (
       "a repertoire needs an environment with state descriptors; take one that "

@@ -8,7 +8,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from qdrl_haiku import environments, learners, map_elites, replay, trees, types
+from qdrl_haiku import (
+  environments,
+  learners,
+  map_elites,
+  replay,
+  specs,
+  trees,
+  types,
+)
 from qdrl_haiku.cpu import one_by_one
 from qdrl_haiku.distributed import sharding
 from qdrl_haiku.training.config import TeachingConfig, TrainingConfig
@@ -74,9 +82,9 @@ def teacher(
 
   def init(key: Key) -> TeacherState:
     # float32 also in programs that enable float64.
-    observation, action, place = (
-      jnp.zeros(size, jnp.float32)
-      for size in (env.observation_size, env.action_size, descriptor.size))
+    observation, action = (
+      specs.zeros(x) for x in (env.observation_spec, env.action_spec))
+    place = jnp.zeros(descriptor.size, jnp.float32)
     number = jnp.zeros((), jnp.float32)
     example = Transition(
       observation=observation, action=action, reward=number, discount=number,

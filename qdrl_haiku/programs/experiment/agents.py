@@ -10,6 +10,7 @@ from qdrl_haiku.programs.experiment.config import Config
 
 _EVAL_EPISODES = 8
 
+
 def make_experiment_agent(config: Config) -> training.Setup:
   """Makes the agents that a configuration describes, in their environment.
 
@@ -19,16 +20,14 @@ def make_experiment_agent(config: Config) -> training.Setup:
     ValueError: if a setting doesn't fit the environment or the learner.
   """
   env = config.environment.make()
-  # An environment on the host has one set of instances.
-  eval_env = (
-    config.environment.make() if getattr(env, "on_host", False) else env)
-  choice = _with_privileged(
-    _learner_config(config), getattr(env, "privileged", None))
+  # One whose states can't be kept has one set of instances.
+  eval_env = env if env.abilities.copies_states else config.environment.make()
+  choice = _learner_config(config)
   if isinstance(choice, learners.SkillAgentConfig):
     setup = _with_skills(config, choice, env, eval_env)
   else:
     learner = learners.make_learner(
-      choice, env.observation_size, env.action_size, env.episode_length)
+      choice, env.observation_spec, env.action_spec, env.episode_length)
     settings = _with_episodes(config.training, _EVAL_EPISODES)
     setup = training.Setup(env, eval_env, learner, None, settings)
     if settings.coverage_cells is not None:
@@ -84,19 +83,6 @@ def _learner_config(config: Config) -> Settings:
   return dataclasses.replace(learner, **changes)
 
 
-def _with_privileged(
-  learner: Settings, privileged: tuple[int, int] | None
-) -> Settings:
-  """Returns settings with the part of observations that critics alone see."""
-  if isinstance(learner, learners.SkillAgentConfig):
-    base = _with_privileged(learner.base, privileged)
-    return dataclasses.replace(learner, base=base)
-  if privileged is None or not isinstance(learner, learners.AgentConfig):
-    return learner
-  network = dataclasses.replace(learner.network, privileged=privileged)
-  return dataclasses.replace(learner, network=network)
-
-
 def _with_skills(
   config: Config, choice: learners.SkillAgentConfig,
   env: environments.BatchedEnvironment,
@@ -129,9 +115,9 @@ def _with_skills(
   train_env = environments.SkillEnvironment(
     env, prior, choice.skills.sampling, "skill_return" in objective.extras)
   eval_env = environments.SkillEnvironment(eval_env, prior, "fixed")
-  size = train_env.observation_size
   learner = learners.skill_learner(
-    learners.make_learner(base, size, env.action_size, env.episode_length),
+    learners.make_learner(
+      base, train_env.observation_spec, env.action_spec, env.episode_length),
     env.observation_size, objective, normalizes)
   scores = {"episode_return": "episode_return", "coverage": "eval/coverage"}
   return training.Setup(

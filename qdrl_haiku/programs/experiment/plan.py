@@ -9,6 +9,7 @@ from qdrl_haiku import (
   controllers,
   environments,
   learners,
+  specs,
   training,
   trees,
   types,
@@ -161,7 +162,8 @@ def _replay_capacity(
 ) -> int:
   """Returns how many transitions an agent keeps by default, or the least."""
   # Agents that forget early steps unlearn (`launchers/RESULTS.md`).
-  row = 4 * (2 * env.observation_size + env.action_size + 2)
+  row = 2 * specs.num_bytes(env.observation_spec) + specs.num_bytes(
+    env.action_spec) + 8
   of_each = _LARGEST_REPLAYS // (row * population_size)
   return min(num_steps, _LARGEST_REPLAY, of_each)
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from qdrl_haiku import files, types
+from qdrl_haiku import files, specs, types
 from qdrl_haiku.distributed import sharding
 from qdrl_haiku.programs.runs import reevaluation
 from qdrl_haiku.training import config as config_lib
@@ -165,7 +165,7 @@ def _evaluation(
   """Counts the bytes of agents, of first states, and of what is recorded."""
   setup = trainer.setup
   env, qd = setup.eval_env, setup.map_elites
-  elite = env_state = per_step = 0
+  elite = env_state = per_step = of_step = 0
   if drawn := jax.tree.leaves(initial.evaluation):
     num_drawn = math.prod(drawn[0].shape[:2])
     env_state = _bytes(initial.evaluation) // num_drawn
@@ -175,11 +175,14 @@ def _evaluation(
     elite = _bytes(repertoire.genotypes) // repertoire.fitness.shape[0]
     per_step = descriptor
     if "transitions" in trainer.needs:
-      per_step += 2 * (env.observation_size + descriptor) + env.action_size + 2
+      per_step += 2 * descriptor + 2
+      of_step = 2 * specs.num_bytes(env.observation_spec) + specs.num_bytes(
+        env.action_spec)
   elif setup.evaluate is not None:
     # Observations, and what is said of each.
-    per_step = descriptor + 2 * env.observation_size
-  recorded = env.episode_length * per_step * _FLOAT
+    per_step = descriptor
+    of_step = 2 * specs.num_bytes(env.observation_spec)
+  recorded = env.episode_length * (per_step * _FLOAT + of_step)
   return num_agents * (elite + num_episodes * (env_state + recorded))
 
 

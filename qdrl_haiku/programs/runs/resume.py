@@ -1,13 +1,13 @@
 """Begins a run by a new population, or by its last checkpoint."""
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Any
 
 import jax
 import numpy as np
 from absl import logging
 
-from qdrl_haiku import environments, types
+from qdrl_haiku import types
 from qdrl_haiku.controllers import lineage
 from qdrl_haiku.distributed import moving, sharding
 from qdrl_haiku.programs.artifacts.agents import read_agents
@@ -120,8 +120,8 @@ def _restored(
       setup.mesh, trees, setup.config.population_size)
   if "replay" not in trees:
     trees["replay"] = programs.init(run_key).members.replay
-  if setup.on_host:
-    env = cast(environments.EnvironmentOnHost, setup.env)
+  if not setup.abilities.copies_states:
+    env: Any = setup.env
     env.restore(trees["environment"])
   return state.with_members(Members(**trees)), record
 

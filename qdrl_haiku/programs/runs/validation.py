@@ -34,9 +34,8 @@ def prepare_valid_run(setup: Setup, config: RunConfig) -> Trainer:
       trainer = prepare(setup)
     with refusals.noted():
       config_lib.check_config_tree(config, missing)
-    if setup.on_host:
-      with refusals.noted():
-        _check_on_host(setup)
+    with refusals.noted():
+      _check_abilities(setup)
     if config.num_timesteps % interval:
       refusals.refuse(
         f"num_timesteps={config.num_timesteps} must be a multiple of the "
@@ -95,8 +94,8 @@ def describe_valid_mesh(setup: Setup, is_chosen: bool) -> str:
   assert mesh is not None
   line = f"{'devices used':<34}{f'{mesh.size} of {available}':>10}"
   line += _limit_of_devices()
-  if setup.on_host:
-    return f"{line}, since the environment is on the host"
+  if not setup.abilities.spreads:
+    return f"{line}, since devices can't share the environment"
   if num_idle := sharding.num_sharded_slots(mesh, size) - size:
     line += f", with {size} agents in {size + num_idle} slots"
   if is_chosen and mesh.size < available:
@@ -116,26 +115,29 @@ def _limit_of_devices() -> str:
   return f" ({limit})" if limit and jax.default_backend() == "cpu" else ""
 
 
-def _check_on_host(setup: Setup) -> None:
-  """Refuses what an environment on the host can't do."""
-  if jax.process_count() > 1:
-    raise ValueError(
-      f"there are {jax.process_count()} processes, but an environment on the "
-      "host feeds one device; start one.")
-  if setup.mesh is not None and setup.mesh.size > 1:
-    raise ValueError(
-      f"mesh has {setup.mesh.size} devices, but an environment on the host "
-      "feeds one; leave the mesh out.")
+def _check_abilities(setup: Setup) -> None:
+  """Refuses what the environments can't do."""
+  if not setup.abilities.spreads:
+    if jax.process_count() > 1:
+      raise ValueError(
+        f"there are {jax.process_count()} processes, but the environment feeds "
+        "one device; start one.")
+    if setup.mesh is not None and setup.mesh.size > 1:
+      raise ValueError(
+        f"mesh has {setup.mesh.size} devices, but the environment feeds one; "
+        "leave the mesh out.")
+  if setup.abilities.copies_states:
+    return
   if setup.config.pool_size != TrainingConfig.pool_size:
     raise ValueError(
-      f"pool_size={setup.config.pool_size} has no effect: states of an "
-      "environment on the host can't be kept; leave it out.")
+      f"pool_size={setup.config.pool_size} has no effect: the environment's "
+      "states can't be kept; leave it out.")
   train_env, eval_env = (
     getattr(env, "env", env) for env in (setup.env, setup.eval_env))
   if train_env is eval_env:
     raise ValueError(
-      "eval_env is env, but an environment on the host has one set of "
-      "instances; create another to evaluate in.")
+      "eval_env is env, whose states can't be kept while it evaluates; create "
+      "another to evaluate in.")
 
 
 def valid_logdir(config: RunConfig) -> str:

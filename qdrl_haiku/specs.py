@@ -1,0 +1,191 @@
+"""What is observed and what is done: shapes, dtypes and bounds of arrays.
+
+An observation is a tree of arrays, mostly one flat vector or a dict. Of a dict,
+names that begin with "privileged" are of what critics alone see (asymmetric
+actor-critic, Pinto et al., arXiv 1710.06542). Where a spec is asked for, a
+number stands for a flat vector of floats, or for continuous actions.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from qdrl_haiku import checks, trees, types
+
+PRIVILEGED = "privileged"
+"""How the names begin of what critics alone see."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Array:
+  """Describes an array of an observation.
+
+  Attributes:
+    shape: of one observation.
+    dtype: float32, or one of integers, which are stored and handed on as they
+      are, and never normalised.
+    lower: the least number in it, where that is known.
+    upper: the largest, likewise.
+  """
+
+  shape: tuple[int, ...]
+  dtype: Any = np.dtype(np.float32)
+  lower: float = -math.inf
+  upper: float = math.inf
+
+  def __post_init__(self) -> None:
+    object.__setattr__(self, "dtype", np.dtype(self.dtype))
+
+
+@dataclasses.dataclass(frozen=True)
+class Continuous:
+  """Describes actions of `size` numbers A, in [-1, 1]."""
+
+  size: int
+  dtype = np.dtype(np.float32)
+
+  @property
+  def shape(self) -> tuple[int, ...]:
+    """(A,)."""
+    return (self.size,)
+
+  def sample(self, key: types.Key, *leading: int) -> types.Array:
+    """Draws actions [..., A] uniformly; the key is consumed."""
+    return jax.random.uniform(
+      key, (*leading, self.size), self.dtype, -1.0, 1.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Discrete:
+  """Describes an action that is one of `size`: int32, from 0."""
+
+  size: int
+  dtype = np.dtype(np.int32)
+  shape: ClassVar[tuple[int, ...]] = ()
+
+  def sample(self, key: types.Key, *leading: int) -> types.Array:
+    """Draws actions [...] uniformly; the key is consumed."""
+    return jax.random.randint(key, leading, 0, self.size, self.dtype)
+
+
+Action = Continuous | Discrete
+Observation = types.Tree
+"""A tree of `Array`s."""
+
+
+def observation_spec(given: int | Observation) -> Observation:
+  """Returns the spec that is given, or that a number stands for."""
+  if isinstance(given, Array | Mapping | tuple):
+    return given
+  checks.check_count("observation_size", given, 1)
+  return Array((int(given),))
+
+
+def action_spec(given: int | Action) -> Action:
+  """Returns the spec that is given, or that a number stands for."""
+  if isinstance(given, Action):
+    return given
+  checks.check_count("action_size", given, 1)
+  return Continuous(int(given))
+
+
+def action_size(given: int | Action) -> int:
+  """Returns A, of continuous actions.
+
+  Raises:
+    ValueError: if actions are discrete.
+  """
+  spec = action_spec(given)
+  if isinstance(spec, Discrete):
+    raise ValueError(
+      f"actions are one of {spec.size}, and this makes continuous ones; give a "
+      "learner of your own that makes int32 [...].")
+  return spec.size
+
+
+def observation_size(given: int | Observation) -> int:
+  """Returns O: how many floats vectors have together, all that are observed.
+
+  Raises:
+    ValueError: if something is observed that is no flat vector of floats.
+  """
+  leaves = trees.named_tree_leaves(observation_spec(given))
+  for name, x in leaves:
+    if len(x.shape) != 1 or not is_float(x):
+      raise ValueError(
+        f"observations have {x.dtype}{list(x.shape)}{name and f' as {name}'}, "
+        "and this takes flat vectors of floats alone; bring networks "
+        "(networks.OwnNetworks) or a learner of your own.")
+  return sum(x.shape[0] for _, x in leaves)
+
+
+def vector_size(given: int | Observation) -> int:
+  """Returns O, of observations that are one flat vector of floats.
+
+  Raises:
+    ValueError: if they are anything else.
+  """
+  spec = observation_spec(given)
+  if not isinstance(spec, Array):
+    raise ValueError(
+      f"observations are {trees.describe_tree(spec)}, and skills, goals, "
+      "exports and shared critics take one flat vector of floats alone.")
+  return observation_size(spec)
+
+
+def number_if_flat(spec: Observation | Action) -> Any:
+  """Returns the number that stands for a spec, or the spec if none does."""
+  if isinstance(spec, Continuous):
+    return spec.size
+  is_flat = isinstance(spec, Array) and len(spec.shape) == 1 and is_float(spec)
+  return spec.shape[0] if is_flat else spec
+
+
+def seen_by_policy(observation: types.Tree) -> types.Tree:
+  """Returns an observation, or a spec, without what critics alone see."""
+  if not isinstance(observation, Mapping):
+    return observation
+  return {
+    name: x
+    for name, x in observation.items()
+    if not name.startswith(PRIVILEGED)}
+
+
+def as_vector(observation: types.Tree) -> types.Array:
+  """Joins the vectors [..., O_i] of an observation: [..., O], names sorted."""
+  leaves = jax.tree.leaves(observation)
+  return leaves[0] if len(leaves) == 1 else jnp.concatenate(leaves, axis=-1)
+
+
+def is_float(x: Any) -> bool:
+  """Returns whether an array, or its spec, is of floats."""
+  return jnp.issubdtype(x.dtype, jnp.floating)
+
+
+def spec_of(tree: types.Tree) -> Observation:
+  """Returns the spec of arrays; floats are cast to float32."""
+  return jax.tree.map(
+    lambda x: Array(x.shape, jnp.float32 if is_float(x) else x.dtype), tree)
+
+
+def shapes(spec: Observation | Action, *leading: int) -> types.Tree:
+  """Returns shapes and dtypes of arrays with leading axes."""
+  return jax.tree.map(
+    lambda x: jax.ShapeDtypeStruct((*leading, *x.shape), x.dtype), spec)
+
+
+def zeros(spec: Observation | Action, *leading: int) -> types.Tree:
+  """Returns arrays of zeros with leading axes."""
+  return jax.tree.map(
+    lambda x: jnp.zeros((*leading, *x.shape), x.dtype), spec)
+
+
+def num_bytes(spec: Observation | Action) -> int:
+  """Returns how many bytes an observation or an action takes."""
+  return sum(
+    math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(spec))
