@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from qdrl_haiku import names as names_lib
-
 from qdrl_haiku.config import Missing, Settings, setting
 from qdrl_haiku.environments import (
   brax_loading,

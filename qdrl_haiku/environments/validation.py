@@ -32,7 +32,7 @@ def check_valid_environment(env: object) -> None:
       "returns them; use it as it is, or give the one instance, `unwrapped`.")
   advice = (
     "give an object with reset(key), step(state, action), observation_size and "
-    "action_size.")
+    "action_size (or observation_spec and action_spec).")
   packages = {x.__module__.partition(".")[0] for x in type(env).__mro__}
   if packages & {"gym", "gymnasium"}:
     advice = (

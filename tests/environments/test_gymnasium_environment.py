@@ -1,15 +1,12 @@
 """Tests of environments of Gymnasium, compared with Gymnasium's own loop."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from qdrl_haiku import environments, skills
+from qdrl_haiku import environments, skills, specs
 from qdrl_haiku.environments import gymnasium_environment
-from qdrl_haiku.programs import experiment, runs
 from tests.training import common
 
 gymnasium = pytest.importorskip(
@@ -275,13 +272,13 @@ _SHORT = np.float32([-1, -1]), np.float32([1, _INF])
 
 
 @pytest.mark.parametrize(("env_id", "kwargs", "message"), [
-  ("CartPole-v1", {},
-   r"action_space of 'gymnasium:CartPole-v1' is Discrete\(2\); only a Box such "
-   r"as Box\(0, 1, \(1,\), int\) can be learned with. .*"
+  ("Spaces-v0", {"action": gymnasium.spaces.MultiBinary(2)},
+   r"action_space of 'gymnasium:Spaces-v0' is MultiBinary\(2\); only a Box or a "
+   r"Discrete can be learned with. In a module of yours, "
    r"gymnasium.register\('Mine-v0', .*wrappers.TransformAction, then give"),
   ("Pendulom-v1", {}, "env_name='gymnasium:Pendulom-v1' can't be .*Pendulum"),
   ("Spaces-v0", {"observation": gymnasium.spaces.Discrete(2)},
-   "the observation_space .*only a Box .*wrappers.FlattenObservation, then"),
+   "the observation_space .*only a Box or a Dict.*wrappers.FlattenObservation, then"),
   ("Spaces-v0", {"action": _Box(*_SHORT)}, r"has no bounds.* axis \[1\] goes"),
   ("Demanding-v0", {}, "can't be made: .*missing .*'size'")])
 def test_nonsense_is_refused_in_one_line(env_id, kwargs, message):
@@ -290,30 +287,44 @@ def test_nonsense_is_refused_in_one_line(env_id, kwargs, message):
   assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(("shape", "dtype", "is_image"), [
-  ((96, 96, 3), np.uint8, True), ((84, 84), np.uint8, True),
-  ((3, 16, 16), np.float32, True), ((4, 6), np.float32, False),
-  ((27_648,), np.uint8, False)])
-def test_images_that_are_flattened_are_noted(shape, dtype, is_image):
-  space = _Box(0, 255, shape, dtype)
-  env = environments.create("gymnasium:Spaces-v0", observation=space)
-  assert env.observation_size == np.prod(shape)
-  if is_image:
-    assert f"images {shape} of 'gymnasium:Spaces-v0' are flatten" in env.note
-    assert "FrameStackObservation, then FlattenObservation" in env.note
-  else:
-    assert env.note is None
+class _Camera(gymnasium.Env):
+  """Shows how often each of its actions was taken, as pictures and numbers."""
+
+  observation_space = gymnasium.spaces.Dict({
+    "picture": _Box(0, 255, (3, 2, 1), np.uint8),
+    "counts": _Box(0, 255, (3, 1), np.float64)})
+  action_space = gymnasium.spaces.Discrete(3, start=5)
+
+  def _observation(self):
+    counts = np.array(self.counts)[:, None]
+    picture = np.repeat(counts, 2, axis=1)[..., None].astype(np.uint8)
+    return {"picture": picture, "counts": counts.astype(float)}
+
+  def reset(self, *, seed=None, options=None):
+    self.counts = [0, 0, 0]
+    return self._observation(), {}
+
+  def step(self, action):
+    self.counts[action - 5] += 1
+    return self._observation(), 0.0, False, False, {}
 
 
-def test_a_note_is_printed_where_a_run_begins(monkeypatch, capsys):
-  monkeypatch.setattr(runs, "run", lambda *_: ({}, None))
-  pixels = functools.partial(_Spaces, observation=_Box(0, 1, (8, 8, 3)))
-  gymnasium.register("Pixels-v0", pixels)
-  name = "gymnasium:Pixels-v0"
-  config = environments.EnvironmentConfig(env_name=name)
-  experiment.train(experiment.Config(environment=config))
-  note = environments.create(name).note
-  assert capsys.readouterr().out == f"{note}\n"
+def test_pictures_dicts_and_discrete_actions_are_what_they_are():
+  gymnasium.register("Camera-v0", _Camera, max_episode_steps=4)
+  env, other = (environments.create("gymnasium:Camera-v0") for _ in range(2))
+  assert env.action_spec == specs.Discrete(3)
+  assert env.observation_spec == {
+    "picture": specs.Array((3, 2, 1), "uint8", 0, 255),
+    "counts": specs.Array((3,), "float32", 0, 255)}
+  state = env.reset(_keys(2))
+  for actions in ([0, 2], [1, 2]):
+    state = env.step(state, jnp.array(actions, jnp.int32))
+  assert state.obs["counts"].tolist() == [[1, 1, 0], [0, 0, 2]]
+  assert state.obs["picture"].dtype == jnp.uint8
+  assert state.obs["picture"][..., 1, 0].tolist() == [[1, 1, 0], [0, 0, 2]]
+  other.restore(state)
+  after = other.step(state, jnp.zeros(2, jnp.int32))
+  assert after.obs["counts"].tolist() == [[2, 1, 0], [1, 0, 2]]
 
 
 def test_settings_reach_the_constructor_and_its_mistakes_the_user():

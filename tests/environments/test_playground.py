@@ -5,17 +5,19 @@ import importlib.util
 import struct
 import sys
 import types
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from qdrl_haiku import environments
+from qdrl_haiku import environments, specs
 
 
-class _State(NamedTuple):
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class _State:
   """As Playground's: what brax calls `pipeline_state` is `data`."""
 
   data: Any
@@ -25,12 +27,17 @@ class _State(NamedTuple):
   metrics: Any
   info: Any
 
+  replace = dataclasses.replace
+
 
 class _Hill:
   """A point that falls off at 1; each step changes the dicts that it is given,
   as Playground's do."""
 
   action_size = 1
+  # It says shapes, where it observes a dict.
+  observation_size = types.MappingProxyType(
+    {"state": (2,), "privileged_state": (5,)})
 
   def _obs(self, x):
     return {"state": jnp.stack([x, 2 * x]), "privileged_state": jnp.zeros(5)}
@@ -74,19 +81,17 @@ def stand_in(monkeypatch):
 
 
 @pytest.mark.parametrize("is_instance", [False, True])
-def test_episodes_are_as_of_any_environment(stand_in, is_instance, monkeypatch):
+def test_episodes_are_as_of_any_environment(stand_in, is_instance):
   if is_instance:
-    monkeypatch.setattr(_Hill, "__module__", "mujoco_playground._src.hill")
     env = environments.create(_Hill(), episode_length=6)
   else:
     env = environments.create("playground:Hill")
-  # Two numbers for the policy, then five for critics.
-  assert (env.observation_size, env.action_size) == (7, 1)
-  assert env.privileged == (2, 7)
+  assert env.observation_spec == {
+    "state": specs.Array((2,)), "privileged_state": specs.Array((5,))}
   assert env.episode_length == 6
   state = env.reset(jax.random.split(jax.random.key(0), (2, 1)))
-  first = state.obs[..., 0]
-  assert state.obs.shape == (2, 1, 7) and first[0, 0] != first[1, 0]
+  first = state.obs["state"][..., 0]
+  assert first.shape == (2, 1) and first[0, 0] != first[1, 0]
   # The first falls off at its fourth step, the second is truncated.
   actions = jnp.array([[[0.3]], [[0.0]]])
   for step in range(1, 7):
@@ -94,12 +99,12 @@ def test_episodes_are_as_of_any_environment(stand_in, is_instance, monkeypatch):
     fell, ended = step == 4, step in (4, 6)
     assert state.done[:, 0].tolist() == [fell, step == 6]
     assert state.info["discount"][:, 0].tolist() == [1 - fell, 1]
-    x = state.info["next_observation"][..., 0]
+    x = state.info["next_observation"]["state"][..., 0]
     np.testing.assert_allclose(state.reward, x, rtol=1e-6)
     np.testing.assert_allclose(state.metrics["reward/x"], x, rtol=1e-6)
     if not ended:
-      np.testing.assert_array_equal(state.obs[..., 0], x)
-  assert state.obs[1, 0, 0] != first[1, 0]
+      np.testing.assert_array_equal(state.obs["state"][..., 0], x)
+  assert state.obs["state"][1, 0, 0] != first[1, 0]
 
 
 @pytest.mark.parametrize(("name", "kwargs", "message"), [
@@ -132,7 +137,7 @@ _with_the_real_one = pytest.mark.skipif(
 @_with_the_real_one
 def test_the_real_cartpole_is_balanced_for_a_while():
   env = environments.create("playground:CartpoleBalance", episode_length=3)
-  assert (env.observation_size, env.action_size) == (5, 1)
+  assert (env.observation_spec, env.action_size) == (specs.Array((5,)), 1)
   state = env.reset(jax.random.split(jax.random.key(0), 2))
   for _ in range(3):
     state = env.step(state, jnp.zeros((2, 1)))
@@ -159,12 +164,13 @@ def test_the_real_quadruped_stands_with_assets_of_a_folder(tmp_path):
   with pytest.raises(ValueError, match="lacks what .*trunk.stl"):
     config.make()
   env = dataclasses.replace(config, playground_assets=str(tmp_path)).make()
-  seen, total = env.privileged
-  assert 0 < seen < total == env.observation_size and env.action_size == 12
+  assert env.observation_spec.keys() == {"state", "privileged_state"}
+  assert env.action_size == 12
   state = env.reset(jax.random.split(jax.random.key(0), 2))
   for _ in range(5):
     state = env.step(state, jnp.zeros((2, 12)))
-  assert state.reward.shape == (2,) and jnp.isfinite(state.obs).all()
+  assert state.reward.shape == (2,)
+  assert jnp.isfinite(state.obs["privileged_state"]).all()
   np.testing.assert_array_equal(state.info["truncation"], 1)
 
 

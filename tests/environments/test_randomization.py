@@ -47,18 +47,21 @@ class _Counter:
 
 
 class _WithSecret(_Counter):
-  """Shows critics alone the sum, and its opposite; all see it around those."""
+  """Shows critics alone the sum, and all of it that and a whole number."""
 
-  observation_size = 4
-  privileged = (1, 3)
+  observation_spec = None
+
+  def _seen(self, total):
+    return {
+      "privileged_state": total, "count": jnp.int32(total[0]),
+      "state": jnp.append(total, total)}
 
   def reset(self, key):
-    return super().reset(key).replace(obs=jnp.zeros(4))
+    return super().reset(key).replace(obs=self._seen(jnp.zeros(1)))
 
   def step(self, state, action):
-    total = state.obs[1] + action[0]
-    return state.replace(
-      pipeline_state=total[None], obs=jnp.stack([total, total, -total, total]))
+    total = state.pipeline_state + action
+    return state.replace(pipeline_state=total, obs=self._seen(total))
 
 
 def _values(state):
@@ -93,11 +96,13 @@ def test_noise_on_observations_is_no_part_of_the_state():
 def test_what_critics_alone_see_is_exact():
   env = environments.create(
     _WithSecret(), episode_length=5, randomize=["observation_noise:fixed:0.5"])
-  assert env.privileged == (1, 3)
   state = env.reset(jax.random.split(jax.random.key(0), 50))
   for steps in range(3):
-    np.testing.assert_array_equal(state.obs[:, 1:3], [[steps, -steps]] * 50)
-    assert (state.obs[:, [0, 3]] != steps).all()
+    for name in ("privileged_state", "count"):
+      np.testing.assert_array_equal(state.obs[name], np.full((50, 1), steps)
+        if name == "privileged_state" else np.full(50, steps))
+    assert (state.obs["state"] != steps).all()
+    assert (state.obs["state"][:, 0] != state.obs["state"][:, 1]).all()
     state = env.step(state, jnp.ones((50, 1)))
 
 

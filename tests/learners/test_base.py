@@ -199,7 +199,7 @@ def _updating(found):
   ({"memory": lambda: jnp.zeros(2), "act": lambda *_: types.Acted(_ACTIONS)},
    "memory that the learner's act returns isn't like its memory: the tree is"),
   ({"act_greedy": lambda state, *_: types.Acted(state["gain"])},
-   "makes an array () of observations (3, 3); return actions (3, 1): [..., A]"),
+   "makes an array () of observations an array (3, 3); return actions float32"),
   ({"observe": lambda state, observation: state | {"gain": observation}},
    "observe returns differs from that of init: gain is float32(3, 3), not fl"),
   (_updating(lambda state: state), "update returns a dict; return a pair"),

@@ -70,7 +70,7 @@ def test_policies_climb_the_first_critic_as_in_float64(size, own_critics):
 
 @pytest.mark.parametrize("settings", [
   {"policy_hidden_layer_sizes": (5, 4), "normalize_observations": True},
-  {"residual": True}, {"privileged": (1, 3)}], ids=str)
+  {"residual": True}], ids=str)
 def test_an_agent_of_a_context_acts_as_the_one_does_there(settings):
   learner = _learner(**settings)
   shared = learner.share(_CONTEXT)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from qdrl_haiku import networks
+from qdrl_haiku import networks, specs
 from tests import marks
 from tests.learners import reference
 
@@ -88,15 +88,18 @@ def test_networks_are_float64_forward_passes_of_any_axes(maker, settings):
 @pytest.mark.parametrize("name", ["sac", "td3", "ppo", "crossq"])
 def test_policies_do_not_see_what_is_privileged_and_critics_do(name):
   make = getattr(networks, f"make_{name}_networks")
-  config = networks.NetworkConfig((8,), privileged=(1, 3))
-  policy, critic = make(_O, _A, config)
-  observation, action = _inputs(4)
+  names = ("other", "privileged_state", "state")
+  policy, critic = make(
+    {name: specs.Array((i + 1,)) for i, name in enumerate(names)}, _A,
+    networks.NetworkConfig((8,)))
+  vector, action = _inputs(4)
+  observation = {name: vector[:, : i + 1] for i, name in enumerate(names)}
   params, act = jax.jit(policy.init)(_KEY), jax.jit(policy.apply)
-  for i in range(_O):
-    changed = observation.at[:, i].add(1.0)
-    outputs = act(params, observation), act(params, changed)
-    assert bool(jnp.allclose(*outputs)) == (i in (1, 2))
-  seen = observation, observation.at[:, 1].add(1.0)
+  seen = []
+  for name in names:
+    seen.append(observation | {name: observation[name] + 1})
+    outputs = act(params, observation), act(params, seen[-1])
+    assert bool(jnp.allclose(*outputs)) == (name == "privileged_state")
   actions = () if name == "ppo" else (action,)
   params = jax.jit(critic.init)(_KEY)
   if name == "crossq":
@@ -104,7 +107,20 @@ def test_policies_do_not_see_what_is_privileged_and_critics_do(name):
       critic.apply(*params, x, *actions, is_training=False)[0] for x in seen]
   else:
     values = [critic.apply(params, x, *actions) for x in seen]
-  assert not jnp.allclose(*values)
+  assert len({x.tobytes() for x in map(np.asarray, values)}) == 3
+
+
+@pytest.mark.parametrize("name", ["sac", "td3", "ppo", "crossq"])
+@pytest.mark.parametrize(("observed", "done", "message"), [
+  (specs.Array((4, 4, 1), "uint8"), _A, r"have uint8\[4, 4, 1\], .*bring netw"),
+  ({"a": specs.Array((2,)), "b": specs.Array(())}, _A, r"float32\[\] as b"),
+  (_O, specs.Discrete(3), "actions are one of 3.*learner of your own")])
+def test_what_their_vectors_can_not_hold_is_refused(
+  name, observed, done, message
+):
+  with pytest.raises(ValueError, match=message) as error:
+    getattr(networks, f"make_{name}_networks")(observed, done)
+  assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(("setting", "layer"), [
