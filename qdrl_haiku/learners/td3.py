@@ -215,9 +215,10 @@ def td3(
       # A round is short: unrolled, XLA fuses across its steps.
       unroll=True)
 
+    last = jax.tree.map(lambda x: x[-1], observations)
     policy_params, policy_optimizer_state, policy_metrics = policy_step(
-      state.policy_params, state.policy_optimizer_state, critic_params,
-      observations[-1], observations[-1], hyperparams["policy_learning_rate"],
+      state.policy_params, state.policy_optimizer_state, critic_params, last,
+      last, hyperparams["policy_learning_rate"],
       hyperparams.get("weight_decay"))
 
     tau = hyperparams["tau"]

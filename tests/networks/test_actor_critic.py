@@ -96,10 +96,10 @@ def test_policies_do_not_see_what_is_privileged_and_critics_do(name):
   observation = {name: vector[:, : i + 1] for i, name in enumerate(names)}
   params, act = jax.jit(policy.init)(_KEY), jax.jit(policy.apply)
   seen = []
-  for name in names:
-    seen.append(observation | {name: observation[name] + 1})
+  for part in names:
+    seen.append(observation | {part: observation[part] + 1})
     outputs = act(params, observation), act(params, seen[-1])
-    assert bool(jnp.allclose(*outputs)) == (name == "privileged_state")
+    assert bool(jnp.allclose(*outputs)) == (part == "privileged_state")
   actions = () if name == "ppo" else (action,)
   params = jax.jit(critic.init)(_KEY)
   if name == "crossq":
