@@ -124,20 +124,6 @@ def observation_size(given: int | Observation) -> int:
   return sum(x.shape[0] for _, x in leaves)
 
 
-def vector_size(given: int | Observation) -> int:
-  """Returns O, of observations that are one flat vector of floats.
-
-  Raises:
-    ValueError: if they are anything else.
-  """
-  spec = observation_spec(given)
-  if not isinstance(spec, Array):
-    raise ValueError(
-      f"observations are {trees.describe_tree(spec)}, and skills, goals, "
-      "exports and shared critics take one flat vector of floats alone.")
-  return observation_size(spec)
-
-
 def number_if_flat(spec: Observation | Action) -> Any:
   """Returns the number that stands for a spec, or the spec if none does."""
   if isinstance(spec, Continuous):
@@ -167,25 +153,19 @@ def is_float(x: Any) -> bool:
   return jnp.issubdtype(x.dtype, jnp.floating)
 
 
-def spec_of(tree: types.Tree) -> Observation:
-  """Returns the spec of arrays; floats are cast to float32."""
-  return jax.tree.map(
-    lambda x: Array(x.shape, jnp.float32 if is_float(x) else x.dtype), tree)
-
-
-def shapes(spec: Observation | Action, *leading: int) -> types.Tree:
+def shapes(spec: types.Tree, *leading: int) -> types.Tree:
   """Returns shapes and dtypes of arrays with leading axes."""
   return jax.tree.map(
     lambda x: jax.ShapeDtypeStruct((*leading, *x.shape), x.dtype), spec)
 
 
-def zeros(spec: Observation | Action, *leading: int) -> types.Tree:
+def zeros(spec: types.Tree, *leading: int) -> types.Tree:
   """Returns arrays of zeros with leading axes."""
   return jax.tree.map(
-    lambda x: jnp.zeros((*leading, *x.shape), x.dtype), spec)
+    lambda x: jnp.zeros(x.shape, x.dtype), shapes(spec, *leading))
 
 
-def num_bytes(spec: Observation | Action) -> int:
-  """Returns how many bytes an observation or an action takes."""
+def num_bytes(spec: types.Tree) -> int:
+  """Returns how many bytes the arrays of a tree take."""
   return sum(
     math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(spec))

@@ -32,8 +32,5 @@ from qdrl_haiku.environments.scenes import (
   scene,
   step_seconds,
 )
-from qdrl_haiku.environments.skill_environment import (
-  ChosenSkills,
-  SkillEnvironment,
-)
+from qdrl_haiku.environments.skill_environment import SkillEnvironment
 from qdrl_haiku.environments.wrappers import with_descriptor

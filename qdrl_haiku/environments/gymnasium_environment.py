@@ -137,18 +137,11 @@ class GymnasiumEnvironment(BatchedEnvironment):
     for i, number in enumerate(taken.reshape(size)):
       own = scale_gymnasium_action(actions[i, :number], self._action_space)
       for action in own:
-        obs = self._envs.envs[i].step(action)[0]
-        for x, now in zip(*map(jax.tree.leaves, (
-          found, self._observed(obs, ()))), strict=True):
-          x[i] = now
-    pairs = zip(*map(jax.tree.leaves, (found, state.obs)), strict=True)
-    # The state's own may have a skill besides.
-    if not all(
-      np.array_equal(
-        x.reshape(size, -1), np.asarray(y).reshape(size, -1)[:, : x[0].size],
-        equal_nan=x.dtype.kind == "f")
-      for x, y in pairs
-    ):
+        obs = self._observed(self._envs.envs[i].step(action)[0], ())
+        jax.tree.map(lambda x, now, i=i: np.copyto(x[i, ...], now), found, obs)
+    if not all(jax.tree.leaves(jax.tree.map(
+      lambda x, y: np.array_equal(x, np.reshape(y, x.shape), equal_nan=True),
+      found, state.obs))):
       raise ValueError(
         f"'gymnasium:{self.env_id}' observes something else after the same "
         "seed and actions, so the run can't go on as it would have; begin "
@@ -184,13 +177,11 @@ class GymnasiumEnvironment(BatchedEnvironment):
     taken, actions = state.info["taken"], state.info["actions"]
     actions = jax.vmap(lambda x, i, row: x.at[i].set(row))(
       actions, taken, action)
-    # The state's own may have a skill besides.
     observation = specs.shapes(self.observation_spec, key.shape[0])
     ticket, next_observation, obs, reward, terminated, ended = io_callback(
       self._step_on_host,
       (
-        jax.typeof(state.pipeline_state),
-        observation, observation,
+        jax.typeof(state.pipeline_state), observation, observation,
         jax.typeof(state.reward),
         jax.ShapeDtypeStruct(key.shape, jnp.bool_),
         jax.ShapeDtypeStruct(key.shape, jnp.bool_)),
@@ -305,11 +296,12 @@ def _observation_spec(env_id: str, space: Any) -> specs.Observation:
 
   if isinstance(space, spaces.Dict):
     return {name: _observation_spec(env_id, x) for name, x in space.items()}
-  _check_box(env_id, "observation_space", space)
-  low, high = float(space.low.min()), float(space.high.max())
-  if space.dtype == np.uint8 and len(space.shape) > 1:
-    return specs.Array(space.shape, np.uint8, low, high)
-  return specs.Array((math.prod(space.shape),), np.float32, low, high)
+  _check_box(env_id, "observation_space", space, "a Dict of them")
+  is_image = space.dtype == np.uint8 and len(space.shape) > 1
+  return specs.Array(
+    space.shape if is_image else (math.prod(space.shape),),
+    np.uint8 if is_image else np.float32,
+    float(space.low.min()), float(space.high.max()))
 
 
 def _action_spec(env_id: str, space: Any) -> specs.Action:
@@ -318,34 +310,30 @@ def _action_spec(env_id: str, space: Any) -> specs.Action:
 
   if isinstance(space, spaces.Discrete):
     return specs.Discrete(int(space.n))
-  _check_box(env_id, "action_space", space)
-  # Halves, since the whole may be infinite.
-  low, high = (x.astype(np.float64) for x in (space.low, space.high))
-  has_bounds = space.bounded_below & space.bounded_above
-  has_bounds &= high / 2 - low / 2 < _UNBOUNDED / 2
-  for axis in np.argwhere(~has_bounds)[:1].tolist():
-    _refuse(
-      env_id, "action_space",
-      "has no bounds, to which -1 and 1 could be scaled: its axis "
-      f"{axis} goes from {low[tuple(axis)]} to {high[tuple(axis)]}")
+  _check_box(env_id, "action_space", space, "a Discrete")
   return specs.Continuous(math.prod(space.shape))
 
 
-def _check_box(env_id: str, name: str, space: Any) -> None:
-  """Refuses a space that is no Box, or an empty one."""
+def _check_box(env_id: str, name: str, space: Any, other: str) -> None:
+  """Refuses a space that is no Box which can be learned with."""
   from gymnasium import spaces
 
+  problem = ""
   if not isinstance(space, spaces.Box):
-    which = "Discrete" if name == "action_space" else "Dict of them"
-    _refuse(
-      env_id, name, f"is {space}; only a Box or a {which} can be learned with")
-  if 0 in space.shape:
-    _refuse(env_id, name, f"has shape {space.shape}, which is empty")
-
-
-def _refuse(env_id: str, name: str, problem: str) -> None:
-  """Refuses a space that can't be learned with."""
-  raise ValueError(
-    f"the {name} of 'gymnasium:{env_id}' {problem}. In a module of yours, "
-    "gymnasium.register('Mine-v0', ...) a function that wraps it in "
-    f"{_WRAPPERS[name]}, then give 'gymnasium:your_module:Mine-v0'.")
+    problem = f"is {space}; only a Box or {other} can be learned with"
+  elif 0 in space.shape:
+    problem = f"has shape {space.shape}, which is empty"
+  elif name == "action_space":
+    # Halves, since the whole may be infinite.
+    low, high = (x.astype(np.float64) for x in (space.low, space.high))
+    has_bounds = space.bounded_below & space.bounded_above
+    has_bounds &= high / 2 - low / 2 < _UNBOUNDED / 2
+    for axis in np.argwhere(~has_bounds)[:1].tolist():
+      problem = (
+        "has no bounds, to which -1 and 1 could be scaled: its axis "
+        f"{axis} goes from {low[tuple(axis)]} to {high[tuple(axis)]}")
+  if problem:
+    raise ValueError(
+      f"the {name} of 'gymnasium:{env_id}' {problem}. In a module of yours, "
+      "gymnasium.register('Mine-v0', ...) a function that wraps it in "
+      f"{_WRAPPERS[name]}, then give 'gymnasium:your_module:Mine-v0'.")

@@ -16,7 +16,7 @@ from qdrl_haiku.environments import (
   functions,
   playground,
   point_maze,
-  randomization,
+  randomizing,
   validation,
 )
 from qdrl_haiku.environments.environment import MAX_EPISODE_LENGTH, Environment
@@ -110,7 +110,7 @@ def create(
     episode_length: truncates episodes, at least 1; by default the
       environment's own number, 1,000 for a user's.
     randomize: what differs from episode to episode, such as
-      "friction:uniform:0.5:1.5", see `randomization.randomized`.
+      "friction:uniform:0.5:1.5", see `randomizing.randomized`.
     **kwargs: arguments of the environment's constructor or of the user's
       function; for Playground, overrides of the environment's configuration.
       brax's robots also take `initial_height` (`brax_tasks.task_from_height`),
@@ -163,7 +163,7 @@ def create(
     if height is not None:
       one = brax_tasks.task_from_height(one, height)
     env = Environment(
-      randomization.randomized(entry.change(one), randomize),
+      randomizing.randomized(entry.change(one), randomize),
       episode_length=(
         entry.episode_length if episode_length is None else episode_length))
     if is_users:

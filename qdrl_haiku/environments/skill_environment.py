@@ -11,7 +11,7 @@ from qdrl_haiku import prng, skills, specs
 from qdrl_haiku.environments.interface import BatchedEnvironment, State
 from qdrl_haiku.types import Array, Key
 
-Sampling = Literal["fixed", "episode"]
+Sampling = Literal["fixed", "episode"] | Callable[[State], Array]
 
 
 class SkillEnvironment(BatchedEnvironment):
@@ -42,6 +42,8 @@ class SkillEnvironment(BatchedEnvironment):
         num_skills skills, "fixed" deals them out: of the E instances along the
         last axis of the keys, instance i has skill i modulo num_skills, or, if
         E < num_skills, skills i, i + E, i + 2E, ... in consecutive episodes.
+        For evaluation, a function of the states of `env` [...] may choose
+        skills [..., K], or one for all [K], anew in each of them.
       keeps_returns: whether states hold the returns of skills, which have to
         be discrete.
     """
@@ -60,7 +62,9 @@ class SkillEnvironment(BatchedEnvironment):
     """Starts one episode per key [...], with skills."""
     state = self.env.reset(key)
     num_skills = self.prior.num_skills
-    if self.sampling == "episode" or num_skills is None:
+    if callable(self.sampling):
+      skill = self._chosen(state, self.sampling)
+    elif self.sampling == "episode" or num_skills is None:
       skill = self._draw(state)
     else:
       last_axis = state.done.shape[-1:]
@@ -102,10 +106,13 @@ class SkillEnvironment(BatchedEnvironment):
     return _with_returns(state, of_skills, jnp.where(ended[..., 0], 0, so_far))
 
   def advance(self, state: State, action: Array) -> State:
-    """Steps as `Environment.advance` does, without resets; skills stay."""
+    """Steps as `Environment.advance` does; skills stay, unless chosen."""
     before = state.info
-    skill = before["skill"]
-    state = _with_skill(self.env.advance(state, action), skill, skill)
+    skill = next_skill = before["skill"]
+    state = self.env.advance(state, action)
+    if callable(self.sampling):
+      next_skill = self._chosen(state, self.sampling)
+    state = _with_skill(state, skill, next_skill)
     if not self.keeps_returns:
       return state
     so_far = before["return_so_far"] + state.reward
@@ -114,7 +121,12 @@ class SkillEnvironment(BatchedEnvironment):
   def restore(self, state: State) -> None:
     """Brings instances to where they stood in a state, see `Abilities`."""
     inner: Any = self.env
-    inner.restore(state)
+    inner.restore(state.replace(obs=state.obs[..., : -self.prior.size]))
+
+  def _chosen(self, state: State, choose: Callable[[State], Array]) -> Array:
+    """Returns the skills [..., K] that a function chooses in states."""
+    return jnp.broadcast_to(
+      choose(state), (*state.done.shape, self.prior.size))
 
   def _draw(self, state: State) -> Array:
     """Returns a skill for each instance, from its own key: [..., K]."""
@@ -138,45 +150,6 @@ class SkillEnvironment(BatchedEnvironment):
     index = jnp.argmax(skill, axis=-1) + num_envs
     index = jnp.where(index < num_skills, index, index % num_envs)
     return jax.nn.one_hot(index, num_skills)
-
-
-class ChosenSkills(SkillEnvironment):
-  """An environment whose skills are chosen anew in each state.
-
-  Attributes are those of `SkillEnvironment`. Its episodes are for evaluation,
-  by `reset` and `advance`.
-  """
-
-  def __init__(
-    self, env: BatchedEnvironment, prior: skills.SkillPrior,
-    choose: Callable[[State], Array],
-  ) -> None:
-    """Chooses skills.
-
-    Args:
-      env: the environment without skills.
-      prior: what skills are of.
-      choose: (states of `env` [...]) -> skills [..., K], or one for all [K].
-    """
-    super().__init__(env, prior, "episode")
-    self._choose = choose
-
-  def reset(self, key: Key) -> State:
-    """Starts one episode per key [...], with skills."""
-    state = self.env.reset(key)
-    skill = self._chosen(state)
-    return _with_skill(state, skill, skill)
-
-  def advance(self, state: State, action: Array) -> State:
-    """Steps as `Environment.advance` does, and chooses skills."""
-    skill = state.info["skill"]
-    state = self.env.advance(state, action)
-    return _with_skill(state, skill, self._chosen(state))
-
-  def _chosen(self, state: State) -> Array:
-    """Returns the skills [..., K] of states."""
-    shape = (*state.done.shape, self.prior.size)
-    return jnp.broadcast_to(self._choose(state), shape)
 
 
 def _with_skill(state: State, skill: Array, next_skill: Array) -> State:

@@ -100,7 +100,12 @@ def valid_environment_spec(
   # Twice: the wider dtypes found in the first round may widen others.
   for _ in range(2):
     spec = _widened(spec, _traced("step", step, spec, action))
-  return spec, specs.spec_of(spec.obs) if declared is None else declared
+  if declared is None:
+    declared = jax.tree.map(
+      lambda x: specs.Array(
+        x.shape, jnp.float32 if specs.is_float(x) else x.dtype),
+      spec.obs)
+  return spec, declared
 
 
 def _traced(name: str, method: Callable[..., State], *args: Tree) -> State:
@@ -142,13 +147,12 @@ def _check_fields(
     raise ValueError(
       f"descriptor has {descriptor_size} axes, but env.reset returns no "
       f"{name}; return it, or give descriptor=None.")
-  expected = spec.obs if declared is None else declared
-  shapes = {x: leaf.shape for x, leaf in _observed(expected).items()}
+  expected = _observed(spec.obs if declared is None else declared)
+  shapes = {x: leaf.shape for x, leaf in expected.items()}
   if differing := shapes.keys() ^ _observed(spec.obs).keys():
     raise ValueError(
-      f"env.reset returns observations whose names aren't those declared: "
-      f"{', '.join(sorted(differing))} is only in one of them; return a tree "
-      "like env.observation_spec, or one array.")
+      f"env.reset returns other observations than are declared: only one of "
+      f"them has {', '.join(sorted(differing))}; correct either.")
   shapes[name] = (descriptor_size,)
   for field, value in fields.items():
     shape = shapes.get(field, ())
@@ -249,16 +253,14 @@ def _check_values(
   ends = False
   for name, value in values.items():
     value = np.asarray(value, np.float64)
-    for index in np.argwhere(~np.isfinite(value))[:1].tolist():
+    spec = bounds.get(name, specs.Array(()))
+    is_inside = (spec.lower <= value) & (value <= spec.upper)
+    for index in np.argwhere(~(np.isfinite(value) & is_inside))[:1].tolist():
+      found = value[tuple(index)]
+      if np.isfinite(found):
+        advice = f"its bounds are {spec.lower:g} and {spec.upper:g}."
       raise ValueError(
-        f"{method} returned {value[tuple(index)]} in {name}{index or ''}; "
-        + advice)
-    spec = bounds.get(name)
-    if spec and not ((spec.lower <= value) & (value <= spec.upper)).all():
-      raise ValueError(
-        f"{method} returned {name} from {value.min():g} to {value.max():g}, "
-        f"beyond the bounds {spec.lower:g} and {spec.upper:g} that the "
-        "environment declares; correct either.")
+        f"{method} returned {found} in {name}{index or ''}; {advice}")
     if name in ("done", "info['truncation']"):
       if value not in (0, 1) or (value and method == "env.reset"):
         raise ValueError(

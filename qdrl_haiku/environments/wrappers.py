@@ -16,12 +16,20 @@ StateDescriptorFn = Callable[[State], Array]
 """State of the environment -> the state's descriptor [D]."""
 
 
-class Wrapper:
-  """An environment whose states are changed before they are handed out.
+class Around:
+  """An environment that has the attributes of `env`, the one inside."""
 
-  Other attributes (brax's `sys`, `backend`, `dt`, ...) are those of `env`, the
-  environment inside.
-  """
+  env: Any
+
+  def __getattr__(self, name: str) -> Any:
+    # An object that is just being copied or unpickled has no `env` yet.
+    if name == "env":
+      raise AttributeError(name)
+    return getattr(self.env, name)
+
+
+class Wrapper(Around):
+  """An environment whose states are changed before they are handed out."""
 
   # What `reset` returns, after the change.
   observation_spec = None
@@ -44,12 +52,6 @@ class Wrapper:
   def step(self, state: State, action: Array) -> State:
     """Advances by one step with action [A]."""
     return self._change(self.env.step(state, action))
-
-  def __getattr__(self, name: str) -> Any:
-    # An object that is just being copied or unpickled has no `env` yet.
-    if name == "env":
-      raise AttributeError(name)
-    return getattr(self.env, name)
 
 
 def with_descriptor(

@@ -82,8 +82,7 @@ def teacher(
 
   def init(key: Key) -> TeacherState:
     # float32 also in programs that enable float64.
-    observation, action = (
-      specs.zeros(x) for x in (env.observation_spec, env.action_spec))
+    observation, action = specs.zeros((env.observation_spec, env.action_spec))
     place = jnp.zeros(descriptor.size, jnp.float32)
     number = jnp.zeros((), jnp.float32)
     example = Transition(

@@ -203,7 +203,7 @@ def test_an_episode_that_is_not_finite_is_no_whole_one():
 
 
 def test_skills_may_be_chosen_anew_in_each_state():
-  env = environments.ChosenSkills(
+  env = environments.SkillEnvironment(
     environments.Environment(toy.Walk(100.0), episode_length=4),
     skills.sphere(2), lambda state: state.obs[..., :2] + 1)
   state = env.reset(jax.random.split(jax.random.key(0), 3))

@@ -73,10 +73,7 @@ class RobotModel:
 
   def names(self, kind: str) -> list[str]:
     """Returns the names of all "body", "joint", "geom", "site" or "sensor"."""
-    model = self.mj_model
-    count = {"body": "nbody", "joint": "njnt"}.get(kind, f"n{kind}")
-    element = getattr(model, kind)
-    return [element(i).name for i in range(getattr(model, count))]
+    return element_names(self.mj_model, kind)
 
   def element(self, kinds: Sequence[str], name: str) -> tuple[str, Any]:
     """Returns the first of some kinds that has a name, and MuJoCo's element.
@@ -91,6 +88,14 @@ class RobotModel:
     raise ValueError(
       f"{self.path} has no {' or '.join(kinds)} {name!r}, which the task asks "
       f"for; {names.nearest_name(name, known)}")
+
+
+def element_names(model: Any, kind: str) -> list[str]:
+  """Returns the names of all elements of a kind in MuJoCo's model."""
+  count = {"body": "nbody", "joint": "njnt", "actuator": "nu"}
+  element = getattr(model, kind)
+  number = getattr(model, count.get(kind, f"n{kind}"))
+  return [element(i).name for i in range(number)]
 
 
 def read_robot(path: str, backend: str | None = None) -> RobotModel:

@@ -10,7 +10,7 @@ from qdrl_haiku.types import Array, Key
 def goal_environment(
   env: environments.BatchedEnvironment, objective: learners.SkillObjective,
   state: types.State, goals: Array,
-) -> environments.ChosenSkills:
+) -> environments.SkillEnvironment:
   """Returns an environment in which skills lead to goals.
 
   The skill is chosen again in each state: METRA's is the direction of
@@ -40,7 +40,7 @@ def goal_environment(
     raise ValueError(
       f"a goal of {goals.shape[-1]} numbers is given, but skills were rewarded "
       f"by the {objective.goal_input}, which has {size}; give so many.")
-  return environments.ChosenSkills(
+  return environments.SkillEnvironment(
     env, objective.prior,
     lambda states: choose(
       state, states.obs, states.info.get("state_descriptor"), goals))

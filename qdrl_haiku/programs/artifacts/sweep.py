@@ -8,7 +8,7 @@ import numpy as np
 
 from qdrl_haiku import actors, environments, learners, types
 from qdrl_haiku.cpu import compiler_options, compiling
-from qdrl_haiku.environments.randomization import drawn_values
+from qdrl_haiku.environments.randomizing import drawn_values
 
 # Episodes that are begun for each that is run, so that each value has enough.
 _SPARE = 4

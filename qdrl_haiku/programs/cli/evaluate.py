@@ -11,7 +11,7 @@ import numpy as np
 
 from qdrl_haiku import config as config_lib
 from qdrl_haiku import environments, skills, types
-from qdrl_haiku.environments import BatchedEnvironment, randomization
+from qdrl_haiku.environments import BatchedEnvironment, randomizing
 from qdrl_haiku.learners import Learner, SkillAgentConfig
 from qdrl_haiku.programs import artifacts
 from qdrl_haiku.programs.artifacts import export, repertoires, sweep
@@ -147,7 +147,7 @@ def _report_sweep(
   from qdrl_haiku.programs.drawing.with_matplotlib import draw_with_matplotlib
 
   path = str(config.render_to)
-  title = name + ", as a factor" * randomization.is_factor(name)
+  title = name + ", as a factor" * randomizing.is_factor(name)
   means = returns.mean(axis=1).tolist()
   # Half of the episodes are between these.
   low, high = np.quantile(returns, [0.25, 0.75], axis=1)

@@ -162,8 +162,7 @@ def _replay_capacity(
 ) -> int:
   """Returns how many transitions an agent keeps by default, or the least."""
   # Agents that forget early steps unlearn (`launchers/RESULTS.md`).
-  row = 2 * specs.num_bytes(env.observation_spec) + specs.num_bytes(
-    env.action_spec) + 8
+  row = specs.num_bytes([env.observation_spec] * 2 + [env.action_spec]) + 8
   of_each = _LARGEST_REPLAYS // (row * population_size)
   return min(num_steps, _LARGEST_REPLAY, of_each)
 

@@ -165,7 +165,8 @@ def _evaluation(
   """Counts the bytes of agents, of first states, and of what is recorded."""
   setup = trainer.setup
   env, qd = setup.eval_env, setup.map_elites
-  elite = env_state = per_step = of_step = 0
+  elite = env_state = per_step = 0
+  seen: list[types.Tree] = []
   if drawn := jax.tree.leaves(initial.evaluation):
     num_drawn = math.prod(drawn[0].shape[:2])
     env_state = _bytes(initial.evaluation) // num_drawn
@@ -176,13 +177,12 @@ def _evaluation(
     per_step = descriptor
     if "transitions" in trainer.needs:
       per_step += 2 * descriptor + 2
-      of_step = 2 * specs.num_bytes(env.observation_spec) + specs.num_bytes(
-        env.action_spec)
+      seen = [env.observation_spec] * 2 + [env.action_spec]
   elif setup.evaluate is not None:
     # Observations, and what is said of each.
     per_step = descriptor
-    of_step = 2 * specs.num_bytes(env.observation_spec)
-  recorded = env.episode_length * (per_step * _FLOAT + of_step)
+    seen = [env.observation_spec] * 2
+  recorded = env.episode_length * (per_step * _FLOAT + specs.num_bytes(seen))
   return num_agents * (elite + num_episodes * (env_state + recorded))
 
 

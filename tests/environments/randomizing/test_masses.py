@@ -8,7 +8,8 @@ import mujoco
 import numpy as np
 import pytest
 
-from qdrl_haiku.environments import masses, randomization, robots
+from qdrl_haiku.environments import randomizing, robots
+from qdrl_haiku.environments.randomizing import masses
 
 # Joints of each kind, and what MuJoCo has rules of its own for: bodies that
 # only slide, bodies that can't move, armature of joints and tendons, muscles.
@@ -59,7 +60,7 @@ def test_a_joint_rests_on_its_limit_whatever_it_weighs(tmp_path, backend):
   path = tmp_path / "bar.xml"
   path.write_text(_BAR)
   robot = robots.from_mjcf(str(path), "stand", backend=backend)
-  env = randomization.randomized(robot, ["mass:choice:1:3:10"])
+  env = randomizing.randomized(robot, ["mass:choice:1:3:10"])
 
   @jax.jit
   @jax.vmap

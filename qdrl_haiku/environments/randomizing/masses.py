@@ -49,12 +49,14 @@ def derive_from_masses(model: Any) -> Callable[[Array], dict[str, Array]]:
   parts += np.einsum("nk,nki,nkj->nij", model.body_inertia, around, around)
   others = _float32(np.eye(num_dofs) - parts.sum(axis=0))  # Motors' armature.
   parts = _float32(parts)
-  tendons = _dense(
-    data.ten_J, model.ten_J_rownnz, model.ten_J_rowadr, model.ten_J_colind,
-    num_dofs)
-  actuators = _dense(
-    data.actuator_moment, data.moment_rownnz, data.moment_rowadr,
-    data.moment_colind, num_dofs)
+  tendons, actuators = (
+    np.zeros((number, num_dofs)) for number in (model.ntendon, model.nu))
+  mujoco.mju_sparse2dense(
+    tendons, data.ten_J, model.ten_J_rownnz, model.ten_J_rowadr,
+    model.ten_J_colind)
+  mujoco.mju_sparse2dense(
+    actuators, data.actuator_moment, data.moment_rownnz, data.moment_rowadr,
+    data.moment_colind)
   rows = _float32(np.concatenate(
     [bodies.reshape(-1, num_dofs), whiten, tendons @ whiten]))
   # The directions of a joint share their mean; a free one's are three and
@@ -96,17 +98,6 @@ def derive_from_masses(model: Any) -> Callable[[Array], dict[str, Array]]:
     return found
 
   return derive
-
-
-def _dense(
-  values: np.ndarray, counts: np.ndarray, starts: np.ndarray,
-  columns: np.ndarray, width: int,
-) -> np.ndarray:
-  """Returns a sparse matrix of MuJoCo's as a dense one, [N, width]."""
-  dense = np.zeros((len(counts), width))
-  for row, count, start in zip(dense, counts, starts, strict=True):
-    row[columns[start : start + count]] = values[start : start + count]
-  return dense
 
 
 def _float32(x: np.ndarray) -> np.ndarray:

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from qdrl_haiku import names
-from qdrl_haiku.environments import frictions, masses
+from qdrl_haiku.environments.randomizing import frictions, masses
+from qdrl_haiku.environments.robots.model import element_names
 from qdrl_haiku.ranges import Range
 from qdrl_haiku.types import Array
 
@@ -38,7 +39,7 @@ class Factors:
   """
 
   def __init__(self, env: Any, drawn: Mapping[str, Range]) -> None:
-    """Finds what factors multiply; see `randomization.randomized`."""
+    """Finds what factors multiply; see `randomizing.randomized`."""
     sys: Any = getattr(env, "sys", None)
     self._masks = {
       name: {field: _mask(sys, name, field) for field in _fields(name)}
@@ -149,7 +150,7 @@ def _is_one(
 ) -> np.ndarray:
   """Returns which of a field's elements [N] are, or are of, a named one."""
   label = "joint" if kind == "dof" else kind
-  known = _names(model, label) if kind else []
+  known = element_names(model, label) if kind else []
   if one not in known:
     raise ValueError(
       f"randomize={name!r}: there is no {label or 'part of gravity'} {one!r}; "
@@ -161,14 +162,6 @@ def _is_one(
     return (model.pair_geom1 == index) | (model.pair_geom2 == index)
   # brax's links leave out the world.
   return np.arange(len(known))[len(known) - size :] == index
-
-
-def _names(model: Any, kind: str) -> list[str]:
-  """Returns the names of all bodies, joints, geoms or actuators."""
-  count = {"body": "nbody", "joint": "njnt", "actuator": "nu"}
-  element = getattr(model, kind)
-  number = getattr(model, count.get(kind, f"n{kind}"))
-  return [element(i).name for i in range(number)]
 
 
 def _why_without_effect(
@@ -192,7 +185,7 @@ def _why_without_effect(
   ):
     return ": what it multiplies is 0 in this robot; leave it out."
   if factor == "mass" and one:
-    body = model.body_weldid[_names(model, "body").index(one)]
+    body = model.body_weldid[element_names(model, "body").index(one)]
     if not model.body_dofnum[body]:
       return ": that body can't move; leave it out."
   return ""

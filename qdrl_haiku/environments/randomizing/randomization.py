@@ -5,15 +5,15 @@ depends on an episode's key alone, and stays until the episode ends.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from qdrl_haiku import names, ranges, specs, trees
 from qdrl_haiku.environments import validation
-from qdrl_haiku.environments.factors import FACTORS, Factors
 from qdrl_haiku.environments.interface import SingleEnvironment, State
+from qdrl_haiku.environments.randomizing.factors import FACTORS, Factors
+from qdrl_haiku.environments.wrappers import Around
 from qdrl_haiku.ranges import Range, parse_range
 from qdrl_haiku.types import Array, Key, Tree
 
@@ -21,11 +21,10 @@ _KEY = "randomization"
 _SENSING = ("action_delay", "action_noise", "observation_noise")
 
 
-class Randomized:
+class Randomized(Around):
   """One instance of an environment, whose physics or sensing is randomised.
 
-  `info["randomization"]` of its states holds the drawn values. Other attributes
-  are those of the environment inside.
+  `info["randomization"]` of its states holds the drawn values.
   """
 
   def __init__(
@@ -45,11 +44,8 @@ class Randomized:
       notes = [getattr(env, "note", None), *self._factors.notes]
       self.note = "\n".join(filter(None, notes))
     self.action_spec = validation.declared_action(env)
-    if "action_noise" in drawn and isinstance(self.action_spec, specs.Discrete):
-      raise ValueError(
-        f"randomize='action_noise' is added to numbers, and "
-        f"{type(env).__name__} takes one of {self.action_spec.size} actions; "
-        "leave it out.")
+    if "action_noise" in drawn:
+      specs.action_size(self.action_spec)  # Refuses discrete ones.
     delay = self._drawn.get("action_delay")
     self._longest = 0 if delay is None else _largest(delay)
 
@@ -95,12 +91,6 @@ class Randomized:
       key = jax.random.fold_in(drawn["key"], 0)
       obs = _noisy(key, obs, drawn["values"]["observation_noise"])
     return state.replace(obs=obs, info={**state.info, _KEY: drawn})
-
-  def __getattr__(self, name: str) -> Any:
-    # An object that is just being copied or unpickled has no `env` yet.
-    if name == "env":
-      raise AttributeError(name)
-    return getattr(self.env, name)
 
 
 def _noisy(key: Key, observation: Tree, scale: Array) -> Tree:

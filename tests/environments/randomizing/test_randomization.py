@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import environments
-from qdrl_haiku.environments import randomization, robots
+from qdrl_haiku.environments import randomizing, robots
 
-_ARM = pathlib.Path(__file__).parent / "robots" / "arm.xml"
+_ARM = pathlib.Path(__file__).parents[1] / "robots" / "arm.xml"
 
 
 # Two feet that touch a floor, one of which is smooth, and each other by a pair.
@@ -136,7 +136,7 @@ def test_what_was_drawn_stays_for_an_episode_and_is_drawn_anew_for_the_next():
 
 def _changed(robot, values):
   """Returns a robot with its physics multiplied."""
-  factors = randomization.randomized(
+  factors = randomizing.randomized(
     robot, [f"{name}:uniform:0.1:20" for name in values])._factors
   return factors.change(robot, values, factors.derive(values))
 
@@ -219,7 +219,7 @@ def test_a_muscles_gain_is_its_force_and_not_its_shape(feet):
   ("friction/floor:uniform:0.6:1 friction/left:uniform:0.5:2",
     "below 2 on right, 1 on left")])
 def test_a_friction_that_another_hides_is_said(feet, specification, words):
-  env = randomization.randomized(feet, specification.split())
+  env = randomizing.randomized(feet, specification.split())
   assert ("nothing below" in env.note) == bool(words)
   assert words in env.note
   assert env.note.startswith(feet.note)
@@ -236,7 +236,7 @@ def test_a_friction_that_another_hides_is_said(feet, specification, words):
     "here that of left; give larger factors, or 'friction', of all geoms")])
 def test_what_has_no_effect_is_refused(feet, specification, words):
   with pytest.raises(ValueError) as error:
-    randomization.randomized(feet, specification.split())
+    randomizing.randomized(feet, specification.split())
   assert words in str(error.value)
 
 
@@ -255,15 +255,15 @@ def test_what_has_no_effect_is_refused(feet, specification, words):
 def test_what_is_not_there_is_refused(specification, words):
   robot = robots.from_mjcf(str(_ARM), "run", backend="generalized")
   with pytest.raises(ValueError) as error:
-    randomization.randomized(robot, specification.split())
+    randomizing.randomized(robot, specification.split())
   assert words in str(error.value)
 
 
 def test_what_the_physics_leaves_out_is_refused():
   arm = robots.from_mjcf(str(_ARM), "run", backend="positional")
   with pytest.raises(ValueError, match="no effect in positional, which leaves"):
-    randomization.randomized(arm, ["damping/elbow:fixed:2"])
-  randomization.randomized(arm, ["mass:fixed:2"])
+    randomizing.randomized(arm, ["damping/elbow:fixed:2"])
+  randomizing.randomized(arm, ["mass:fixed:2"])
   with pytest.raises(ValueError, match="a mass of 1; give backend=generalized"):
     environments.create("ant", randomize=["mass/torso:fixed:2"])
 
