@@ -42,34 +42,28 @@ from qdrl_haiku.learners.with_skills.config import (
 )
 from qdrl_haiku.learners.with_skills.dads import (
   DADSConfig,
-  DADSGenotype,
-  DADSState,
   dads,
   dads_objective,
 )
 from qdrl_haiku.learners.with_skills.diayn import (
   DIAYNConfig,
-  DIAYNGenotype,
-  DIAYNState,
   diayn,
   diayn_objective,
 )
 from qdrl_haiku.learners.with_skills.metra import (
   METRAConfig,
-  METRAGenotype,
-  METRAState,
   metra,
   metra_objective,
 )
-from qdrl_haiku.learners.with_skills.skill_learner import (
+from qdrl_haiku.learners.with_skills.objective import (
+  SkillGenotype,
   SkillObjective,
+  SkillState,
   SkillSteps,
-  skill_learner,
 )
+from qdrl_haiku.learners.with_skills.skill_learner import skill_learner
 from qdrl_haiku.learners.with_skills.smerl import (
   SMERLConfig,
-  SMERLGenotype,
-  SMERLState,
   smerl,
   smerl_objective,
 )

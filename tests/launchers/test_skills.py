@@ -132,7 +132,7 @@ def test_learner_flags_reach_base_learner_and_discriminator():
     assert len(set(drawn[name].tolist())) == 8
   assert drawn["discount"].tolist() == pytest.approx([0.9] * 8)
   state = jax.eval_shape(setup.learner.init, jax.random.key(0))
-  layers = state.discriminator_params
+  layers = state.learned["discriminator_params"]
   assert {name: x["w"].shape for name, x in layers.items() if "w" in x} == {
     "discriminator/linear_0": (2, 7), "discriminator/linear_1": (7, 6),
     "discriminator/output": (6, 8)}

@@ -108,18 +108,6 @@ def fresh(learner, seed=0):
   return jax.jit(learner.init)(jax.random.key(seed))
 
 
-def observing(learner):
-  """An agent of a skill learner with statistics of observations."""
-  return learner.observe(fresh(learner), observations(50, seed=7))
-
-
-def update_spied(learner, state, batch, **changes):
-  """Updates a skill learner over the spy of `test_diayn`."""
-  hyperparams = learner.hyperparams | {"gain": 1.0} | changes
-  return jax.jit(learner.update)(
-    state, jax.tree.map(jnp.float32, hyperparams), batch, jax.random.key(3))
-
-
 def agent(learner, seed=0):
   """An agent with statistics, and networks far from their initial zeros.
 
@@ -177,19 +165,6 @@ def assert_equal(actual, expected):
   """Compares two trees bit for bit."""
   assert jax.tree.structure(actual) == jax.tree.structure(expected)
   jax.tree.map(np.testing.assert_array_equal, actual, expected)
-
-
-def assert_live(learner, state, batch, **values):
-  """What a skill learner learns depends on each hyperparameter.
-
-  Each in turn gets another value: that given by name, or 0.3.
-  """
-  before, _ = update_spied(learner, state, batch)
-  for name in learner.hyperparams:
-    changes = {name: values.get(name, 0.3)}
-    after, _ = update_spied(learner, state, batch, **changes)
-    same = jax.tree.map(lambda x, y: bool(jnp.array_equal(x, y)), before, after)
-    assert not all(jax.tree.leaves(same)), name
 
 
 def assert_close(actual, expected, rtol=1e-5, atol=0.0):

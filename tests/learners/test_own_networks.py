@@ -124,7 +124,8 @@ def test_a_discriminator_may_be_a_users_own():
 
   learner = made(lambda x: hk.Linear(4)(x))
   state = jax.eval_shape(learner.init, jax.random.key(0))
-  assert state.discriminator_params["linear"]["w"].shape == (2, 4)
+  params = state.learned["discriminator_params"]
+  assert params["linear"]["w"].shape == (2, 4)
   with pytest.raises(ValueError, match="discriminator network makes"):
     made(lambda x: x)
   with pytest.raises(ValueError, match="has running state or differs"):

@@ -64,8 +64,7 @@ def _evaluated(prior, env, **config):
   states = jax.jit(jax.vmap(learner.init))(_keys())
   sines = np.arcsin(_PUSHES[:, : prior.size])
   states = states._replace(
-    agent=jnp.asarray(sines, jnp.float32),
-    discriminator_params=_params(states.discriminator_params))
+    agent=jnp.asarray(sines, jnp.float32), learned=_params(states.learned))
   if config.normalize_observations:
     mean, variance = np.array([[0.5, 9.0], [-1.0, 4.0]]), np.full((2, 2), 4.0)
     states = states._replace(
@@ -115,7 +114,7 @@ def _parameters(states, member, path):
   if states.observation_statistics is not None:
     _, mean, variance = states.observation_statistics
     path = np.clip((path - mean[member]) / np.sqrt(variance[member]), -10, 10)
-  layer = states.discriminator_params["discriminator/output"]
+  layer = states.learned["discriminator_params"]["discriminator/output"]
   w, b = (np.asarray(layer[x][member], np.float64) for x in "wb")
   return path @ w + b
 

@@ -10,7 +10,7 @@ from qdrl_haiku.learners.registry import BASES
 from qdrl_haiku.learners.with_skills.dads import DADSConfig, dads_objective
 from qdrl_haiku.learners.with_skills.diayn import DIAYNConfig, diayn_objective
 from qdrl_haiku.learners.with_skills.metra import METRAConfig, metra_objective
-from qdrl_haiku.learners.with_skills.skill_learner import (
+from qdrl_haiku.learners.with_skills.objective import (
   ObjectiveConfig,
   SkillObjective,
 )

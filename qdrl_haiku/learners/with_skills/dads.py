@@ -1,7 +1,6 @@
 """DADS, skills whose steps can be predicted (Sharma et al., 1907.01657)."""
 
 import dataclasses
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,16 +9,18 @@ from qdrl_haiku import losses, skills, types
 from qdrl_haiku.config import setting
 from qdrl_haiku.learners import base, statistics
 from qdrl_haiku.learners.hyperparameters import Hyperparameter
-from qdrl_haiku.learners.statistics import ObservationStatistics
-from qdrl_haiku.learners.with_skills.skill_learner import (
+from qdrl_haiku.learners.with_skills.objective import (
   TASK_REWARD_WEIGHT,
   ObjectiveConfig,
   SkillObjective,
+  SkillState,
   SkillSteps,
   skill_input,
   skill_input_size,
-  skill_learner,
 )
+from qdrl_haiku.learners.with_skills.skill_learner import learner_of_objective
+
+_PARAMS, _STATISTICS = "dynamics_params", "difference_statistics"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,33 +45,6 @@ class DADSConfig(ObjectiveConfig):
     low=1, offered=False)
 
 
-class DADSState(NamedTuple):
-  """One DADS agent.
-
-  Attributes:
-    agent: the base learner's state.
-    dynamics_params: of the skill dynamics.
-    dynamics_optimizer_state: Adam's moments for them.
-    difference_statistics: of the differences s' - s, to normalise them.
-    observation_statistics: of observations without their skills, or None.
-  """
-
-  agent: types.State
-  dynamics_params: types.Params
-  dynamics_optimizer_state: types.State
-  difference_statistics: ObservationStatistics
-  observation_statistics: ObservationStatistics | None
-
-
-class DADSGenotype(NamedTuple):
-  """Holds what a repertoire stores of a DADS agent; see `DADSState`."""
-
-  agent: types.Tree
-  dynamics_params: types.Params
-  difference_statistics: ObservationStatistics
-  observation_statistics: ObservationStatistics | None
-
-
 def dads_objective(
   observation_size: int, prior: skills.SkillPrior,
   descriptor_size: int | None = None, config: DADSConfig = DADSConfig(),
@@ -89,7 +63,8 @@ def dads_objective(
     config: what shapes the dynamics and the computation.
 
   Returns:
-    The objective of `skill_learner`, whose states are `DADSState`.
+    The objective of `skill_learner`; it learns `dynamics_params`, and
+    `difference_statistics`, of s' - s, by which it's normalised.
 
   Raises:
     ValueError: if descriptors are to be predicted, and there are none.
@@ -99,18 +74,13 @@ def dads_objective(
     seen, observation_size, descriptor_size, "dynamics_input")
   network = config.make_network(
     observation_size + prior.size, num_components * (1 + size))
-  optimizer = base.Optimizer()
 
   def init(key: types.Key) -> dict[str, types.Tree]:
     return {
-      "dynamics_params": network.init(key),
-      "difference_statistics": statistics.init_statistics(size)}
+      _PARAMS: network.init(key),
+      _STATISTICS: statistics.init_statistics(size)}
 
-  def begin(genotype: DADSGenotype) -> dict[str, types.Tree]:
-    state = optimizer.init(genotype.dynamics_params)
-    return {"dynamics_optimizer_state": state}
-
-  def difference(state: DADSState, steps: SkillSteps) -> types.Array:
+  def difference(state: SkillState, steps: SkillSteps) -> types.Array:
     # Raw inputs: `difference_statistics` normalise their difference.
     raw = state._replace(observation_statistics=None)
     before = skill_input(seen, raw, steps.observation, steps.descriptor)
@@ -119,17 +89,17 @@ def dads_objective(
     return after - before
 
   def log_prob(
-    state: DADSState, steps: SkillSteps, skill: types.Array
+    state: SkillState, steps: SkillSteps, skill: types.Array
   ) -> types.Array:
     """Returns log q [...] of steps [...] if their skills were `skill`."""
     observation = statistics.normalize_by_statistics(
       state.observation_statistics, steps.observation)
     outputs = network.apply(
-      state.dynamics_params, jnp.concatenate([observation, skill], axis=-1))
+      state.learned[_PARAMS], jnp.concatenate([observation, skill], axis=-1))
     logits, locations = jnp.split(outputs, [num_components], axis=-1)
     locations = locations.reshape(*logits.shape, size)
     changed = statistics.normalize_by_statistics(
-      state.difference_statistics, difference(state, steps))
+      state.learned[_STATISTICS], difference(state, steps))
     return jnp.vectorize(
       losses.dads_log_prob, signature="(m),(m,g),(g)->()"
     )(logits, locations, changed)
@@ -150,7 +120,7 @@ def dads_objective(
         "or more.")
     return jnp.stack([jnp.roll(skill, i + 1, axis=0) for i in range(number)])
 
-  def other_log_probs(state: DADSState, steps: SkillSteps) -> types.Array:
+  def other_log_probs(state: SkillState, steps: SkillSteps) -> types.Array:
     """Returns log q [L, ...] of steps [...] for skills of the prior."""
     return jax.vmap(lambda skill: log_prob(state, steps, skill))(
       others(steps.skill))
@@ -160,28 +130,24 @@ def dads_objective(
       own, jnp.moveaxis(of_others, 0, -1))
 
   def learn(
-    state: DADSState, hyperparams: types.Hyperparams, steps: SkillSteps
-  ) -> tuple[DADSState, types.Array, types.Metrics]:
-    state = state._replace(difference_statistics=statistics.update_statistics(
-      state.difference_statistics, difference(state, steps)))
+    state: SkillState, hyperparams: types.Hyperparams, steps: SkillSteps
+  ) -> tuple[SkillState, types.Array, types.Metrics]:
+    state = state.with_learned(**{_STATISTICS: statistics.update_statistics(
+      state.learned[_STATISTICS], difference(state, steps))})
 
     def loss_fn(params: types.Params) -> base.LossAndMore:
-      now = state._replace(dynamics_params=params)
+      now = state.with_learned(**{_PARAMS: params})
       own = log_prob(now, steps, steps.skill)
       return -jnp.mean(own), (own, params)
 
-    descent = optimizer.descend(
-      loss_fn, state.dynamics_params, state.dynamics_optimizer_state,
-      hyperparams["dynamics_learning_rate"])
+    after, descent = state.descend(
+      _PARAMS, loss_fn, hyperparams["dynamics_learning_rate"])
     rewards = reward(descent.more, other_log_probs(state, steps))
-    state = state._replace(
-      dynamics_params=descent.params,
-      dynamics_optimizer_state=descent.optimizer_state)
-    return state, rewards, {
+    return after, rewards, {
       "dynamics_loss": descent.loss,
       "gradient_norm/dynamics": descent.gradient_norm}
 
-  def score(state: DADSState, steps: SkillSteps) -> dict[str, types.Array]:
+  def score(state: SkillState, steps: SkillSteps) -> dict[str, types.Array]:
     of_others = other_log_probs(state, steps)
     rewards = reward(log_prob(state, steps, steps.skill), of_others)
     found = {"diversity": rewards, "information": rewards}
@@ -191,23 +157,14 @@ def dads_objective(
     return found
 
   return SkillObjective(
-    "dads", prior, config.hyperparameters, DADSState, DADSGenotype, init, begin,
-    learn, score, None, seen,
-    ("descriptor", "next_descriptor") if seen == "descriptor" else ())
+    "dads", prior, config.hyperparameters, init, (_PARAMS,), learn, score, None,
+    seen, ("descriptor", "next_descriptor") if seen == "descriptor" else (),
+    config.normalize_observations)
 
 
-def dads(
-  base_learner: base.Learner, observation_size: int, prior: skills.SkillPrior,
-  descriptor_size: int | None = None, config: DADSConfig = DADSConfig(),
-) -> base.Learner:
-  """Learns skills whose steps can be predicted, each of its own kind.
+dads = learner_of_objective(dads_objective)
+"""Learns skills whose steps can be predicted, each of its own kind.
 
-  See `skill_learner`. The base learner is made for O + K observations; the
-  other arguments, and the errors, are those of `dads_objective`.
-
-  Returns:
-    The learner; its state is a `DADSState`, its genotype a `DADSGenotype`.
-  """
-  objective = dads_objective(observation_size, prior, descriptor_size, config)
-  return skill_learner(
-    base_learner, observation_size, objective, config.normalize_observations)
+The first argument is the base learner, made for O + K observations; the others
+are those of `dads_objective`. See `skill_learner`.
+"""

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,16 +10,18 @@ from qdrl_haiku import networks, skills, types
 from qdrl_haiku.config import setting
 from qdrl_haiku.learners import base
 from qdrl_haiku.learners.hyperparameters import Hyperparameter
-from qdrl_haiku.learners.statistics import ObservationStatistics
-from qdrl_haiku.learners.with_skills.skill_learner import (
+from qdrl_haiku.learners.with_skills.objective import (
   TASK_REWARD_WEIGHT,
   ObjectiveConfig,
   SkillObjective,
+  SkillState,
   SkillSteps,
   skill_input,
   skill_input_size,
-  skill_learner,
 )
+from qdrl_haiku.learners.with_skills.skill_learner import learner_of_objective
+
+_PARAMS = "discriminator_params"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,30 +45,6 @@ class DIAYNConfig(ObjectiveConfig):
     offered=False)
 
 
-class DIAYNState(NamedTuple):
-  """One DIAYN agent.
-
-  Attributes:
-    agent: the base learner's state.
-    discriminator_params: the discriminator's parameters.
-    discriminator_optimizer_state: Adam's moments for them.
-    observation_statistics: of observations without their skills, or None.
-  """
-
-  agent: types.State
-  discriminator_params: types.Params
-  discriminator_optimizer_state: types.State
-  observation_statistics: ObservationStatistics | None
-
-
-class DIAYNGenotype(NamedTuple):
-  """Holds what a repertoire stores of a DIAYN agent; see `DIAYNState`."""
-
-  agent: types.Tree
-  discriminator_params: types.Params
-  observation_statistics: ObservationStatistics | None
-
-
 def diayn_objective(
   observation_size: int, prior: skills.SkillPrior,
   descriptor_size: int | None = None, config: DIAYNConfig = DIAYNConfig(),
@@ -88,7 +65,7 @@ def diayn_objective(
       `networks.OwnNetwork`.
 
   Returns:
-    The objective of `skill_learner`, whose states are `DIAYNState`.
+    The objective of `skill_learner`; it learns `discriminator_params`.
 
   Raises:
     ValueError: if it is to see a descriptor, and there is none, or if a user's
@@ -105,14 +82,6 @@ def diayn_objective(
       raise ValueError(
         "the discriminator network has running state or differs in training; "
         "give one without.")
-  optimizer = base.Optimizer()
-
-  def init(key: types.Key) -> dict[str, types.Tree]:
-    return {"discriminator_params": made.init(key)}
-
-  def begin(genotype: DIAYNGenotype) -> dict[str, types.Tree]:
-    state = optimizer.init(genotype.discriminator_params)
-    return {"discriminator_optimizer_state": state}
 
   def reward(parameters: types.Array, skill: types.Array) -> types.Array:
     log_prior = jnp.zeros(())
@@ -121,8 +90,8 @@ def diayn_objective(
     return prior.reward(parameters, skill, log_prior)
 
   def learn(
-    state: DIAYNState, hyperparams: types.Hyperparams, steps: SkillSteps
-  ) -> tuple[DIAYNState, types.Array, types.Metrics]:
+    state: SkillState, hyperparams: types.Hyperparams, steps: SkillSteps
+  ) -> tuple[SkillState, types.Array, types.Metrics]:
     inputs = skill_input(
       seen, state, steps.next_observation, steps.next_descriptor)
 
@@ -131,20 +100,16 @@ def diayn_objective(
       loss = jax.vmap(prior.discriminator_loss)(parameters, steps.skill)
       return jnp.mean(loss), (parameters, params)
 
-    descent = optimizer.descend(
-      loss_fn, state.discriminator_params, state.discriminator_optimizer_state,
-      hyperparams["discriminator_learning_rate"])
-    state = state._replace(
-      discriminator_params=descent.params,
-      discriminator_optimizer_state=descent.optimizer_state)
+    state, descent = state.descend(
+      _PARAMS, loss_fn, hyperparams["discriminator_learning_rate"])
     return state, jax.vmap(reward)(descent.more, steps.skill), {
       "discriminator_loss": descent.loss,
       "gradient_norm/discriminator": descent.gradient_norm}
 
-  def score(state: DIAYNState, steps: SkillSteps) -> dict[str, types.Array]:
+  def score(state: SkillState, steps: SkillSteps) -> dict[str, types.Array]:
     inputs = skill_input(
       seen, state, steps.next_observation, steps.next_descriptor)
-    parameters = made.apply(state.discriminator_params, inputs)
+    parameters = made.apply(state.learned[_PARAMS], inputs)
 
     def over_steps(function: Callable[..., types.Array]) -> types.Array:
       return jax.vmap(jax.vmap(function))(parameters, steps.skill)
@@ -158,33 +123,23 @@ def diayn_objective(
     return found
 
   def goal_skill(
-    state: DIAYNState, observation: types.Array, descriptor: types.Array | None,
+    state: SkillState, observation: types.Array, descriptor: types.Array | None,
     goal: types.Array,
   ) -> types.Array:
     del observation, descriptor
     inputs = skill_input(seen, state, goal, goal)
-    return prior.mode(made.apply(state.discriminator_params, inputs))
+    return prior.mode(made.apply(state.learned[_PARAMS], inputs))
 
   return SkillObjective(
-    "diayn", prior, config.hyperparameters, DIAYNState, DIAYNGenotype, init,
-    begin, learn, score, goal_skill, seen,
-    ("next_descriptor",) if seen == "descriptor" else ())
+    "diayn", prior, config.hyperparameters,
+    lambda key: {_PARAMS: made.init(key)}, (_PARAMS,), learn, score, goal_skill,
+    seen, ("next_descriptor",) if seen == "descriptor" else (),
+    config.normalize_observations)
 
 
-def diayn(
-  base_learner: base.Learner, observation_size: int, prior: skills.SkillPrior,
-  descriptor_size: int | None = None, config: DIAYNConfig = DIAYNConfig(),
-  network: networks.OwnNetwork | None = None,
-) -> base.Learner:
-  """Learns skills that can be told apart by the states that they visit.
+diayn = learner_of_objective(diayn_objective)
+"""Learns skills that can be told apart by the states that they visit.
 
-  See `skill_learner`. The base learner is made for O + K observations; the
-  other arguments, and the errors, are those of `diayn_objective`.
-
-  Returns:
-    The learner; its state is a `DIAYNState`, its genotype a `DIAYNGenotype`.
-  """
-  objective = diayn_objective(
-    observation_size, prior, descriptor_size, config, network)
-  return skill_learner(
-    base_learner, observation_size, objective, config.normalize_observations)
+The first argument is the base learner, made for O + K observations; the others
+are those of `diayn_objective`. See `skill_learner`.
+"""

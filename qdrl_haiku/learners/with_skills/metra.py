@@ -1,7 +1,6 @@
 """METRA, skills that go far (Park et al., arXiv 2310.08887)."""
 
 import dataclasses
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,16 +9,18 @@ from qdrl_haiku import losses, skills, types
 from qdrl_haiku.config import setting
 from qdrl_haiku.learners import base
 from qdrl_haiku.learners.hyperparameters import Hyperparameter
-from qdrl_haiku.learners.statistics import ObservationStatistics
-from qdrl_haiku.learners.with_skills.skill_learner import (
+from qdrl_haiku.learners.with_skills.objective import (
   TASK_REWARD_WEIGHT,
   ObjectiveConfig,
   SkillObjective,
+  SkillState,
   SkillSteps,
   skill_input,
   skill_input_size,
-  skill_learner,
 )
+from qdrl_haiku.learners.with_skills.skill_learner import learner_of_objective
+
+_PARAMS, _MULTIPLIER = "representation_params", "log_multiplier"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,35 +44,6 @@ class METRAConfig(ObjectiveConfig):
     30.0, "METRA's lambda at first.", low=1e-30, high=1e30, offered=False)
 
 
-class METRAState(NamedTuple):
-  """One METRA agent.
-
-  Attributes:
-    agent: the base learner's state.
-    representation_params: of phi.
-    log_multiplier: [], log lambda.
-    representation_optimizer_state: Adam's moments for phi.
-    multiplier_optimizer_state: Adam's moments for log lambda.
-    observation_statistics: of observations without their skills, or None.
-  """
-
-  agent: types.State
-  representation_params: types.Params
-  log_multiplier: types.Array
-  representation_optimizer_state: types.State
-  multiplier_optimizer_state: types.State
-  observation_statistics: ObservationStatistics | None
-
-
-class METRAGenotype(NamedTuple):
-  """Holds what a repertoire stores of a METRA agent; see `METRAState`."""
-
-  agent: types.Tree
-  representation_params: types.Params
-  log_multiplier: types.Array
-  observation_statistics: ObservationStatistics | None
-
-
 def metra_objective(
   observation_size: int, prior: skills.SkillPrior,
   descriptor_size: int | None = None, config: METRAConfig = METRAConfig(),
@@ -90,7 +62,8 @@ def metra_objective(
     config: what shapes the representation and the computation.
 
   Returns:
-    The objective of `skill_learner`, whose states are `METRAState`.
+    The objective of `skill_learner`; it learns `representation_params`, those
+    of phi, and `log_multiplier`.
 
   Raises:
     ValueError: if it is to see a descriptor, and there is none.
@@ -99,73 +72,56 @@ def metra_objective(
   size = skill_input_size(
     seen, observation_size, descriptor_size, "representation_input")
   network = config.make_network(size, prior.size)
-  optimizer = base.Optimizer()
 
   def init(key: types.Key) -> dict[str, types.Tree]:
     multiplier = jnp.asarray(config.initial_multiplier, jnp.float32)
-    return {
-      "representation_params": network.init(key),
-      "log_multiplier": jnp.log(multiplier)}
-
-  def begin(genotype: METRAGenotype) -> dict[str, types.Tree]:
-    return {
-      "representation_optimizer_state": optimizer.init(
-        genotype.representation_params),
-      "multiplier_optimizer_state": optimizer.init(genotype.log_multiplier)}
+    return {_PARAMS: network.init(key), _MULTIPLIER: jnp.log(multiplier)}
 
   def direction(skill: types.Array) -> types.Array:
     if prior.num_skills is None:
       return skill
     return (prior.num_skills * skill - 1) / (prior.num_skills - 1)
 
-  def before_and_after(
-    state: METRAState, steps: SkillSteps
-  ) -> tuple[types.Array, types.Array]:
-    return (
-      skill_input(seen, state, steps.observation, steps.descriptor),
-      skill_input(seen, state, steps.next_observation, steps.next_descriptor))
+  def phis(
+    params: types.Params, state: SkillState, steps: SkillSteps
+  ) -> list[types.Array]:
+    """Returns phi of the states before and after steps, two of [..., K]."""
+    seen_states = (
+      (steps.observation, steps.descriptor),
+      (steps.next_observation, steps.next_descriptor))
+    return [
+      network.apply(params, skill_input(seen, state, *x)) for x in seen_states]
 
   def learn(
-    state: METRAState, hyperparams: types.Hyperparams, steps: SkillSteps
-  ) -> tuple[METRAState, types.Array, types.Metrics]:
-    inputs = before_and_after(state, steps)
+    state: SkillState, hyperparams: types.Hyperparams, steps: SkillSteps
+  ) -> tuple[SkillState, types.Array, types.Metrics]:
     skill = direction(steps.skill)
     slack = jnp.asarray(hyperparams["constraint_slack"], jnp.float32)
-    multiplier = jnp.exp(state.log_multiplier)
+    multiplier = jnp.exp(state.learned[_MULTIPLIER])
 
     def loss_fn(params: types.Params) -> base.LossAndMore:
-      phi, next_phi = (network.apply(params, x) for x in inputs)
+      phi, next_phi = phis(params, state, steps)
       loss = jax.vmap(
         losses.metra_representation_loss, in_axes=(0, 0, 0, None, None)
       )(phi, next_phi, skill, multiplier, slack)
       return jnp.mean(loss), ((phi, next_phi), params)
 
-    descent = optimizer.descend(
-      loss_fn, state.representation_params,
-      state.representation_optimizer_state,
-      hyperparams["representation_learning_rate"])
+    after, descent = state.descend(
+      _PARAMS, loss_fn, hyperparams["representation_learning_rate"])
     phi, next_phi = descent.more
     room = jnp.mean(
       jax.vmap(losses.metra_slack, in_axes=(0, 0, None))(phi, next_phi, slack))
-    gradient = jax.grad(losses.metra_multiplier_loss)(
-      state.log_multiplier, room)
-    log_multiplier, multiplier_optimizer_state = optimizer.update(
-      gradient, state.multiplier_optimizer_state, state.log_multiplier,
+    after, _ = after.descend(
+      _MULTIPLIER,
+      lambda x: (losses.metra_multiplier_loss(x, room), ((), x)),
       hyperparams["multiplier_learning_rate"])
-    state = state._replace(
-      representation_params=descent.params,
-      representation_optimizer_state=descent.optimizer_state,
-      log_multiplier=log_multiplier,
-      multiplier_optimizer_state=multiplier_optimizer_state)
-    return state, jax.vmap(losses.metra_reward)(phi, next_phi, skill), {
+    return after, jax.vmap(losses.metra_reward)(phi, next_phi, skill), {
       "representation_loss": descent.loss, "constraint_slack": room,
       "multiplier": multiplier,
       "gradient_norm/representation": descent.gradient_norm}
 
-  def score(state: METRAState, steps: SkillSteps) -> dict[str, types.Array]:
-    phi, next_phi = (
-      network.apply(state.representation_params, x)
-      for x in before_and_after(state, steps))
+  def score(state: SkillState, steps: SkillSteps) -> dict[str, types.Array]:
+    phi, next_phi = phis(state.learned[_PARAMS], state, steps)
     per_step = jax.vmap(jax.vmap(losses.metra_reward))
     found = {"diversity": per_step(phi, next_phi, direction(steps.skill))}
     if prior.num_skills is not None:
@@ -175,35 +131,25 @@ def metra_objective(
     return found
 
   def goal_skill(
-    state: METRAState, observation: types.Array, descriptor: types.Array | None,
+    state: SkillState, observation: types.Array, descriptor: types.Array | None,
     goal: types.Array,
   ) -> types.Array:
-    here = skill_input(seen, state, observation, descriptor)
-    there = skill_input(seen, state, goal, goal)
-    phi, goal_phi = (
-      network.apply(state.representation_params, x) for x in (here, there))
+    steps = SkillSteps(observation, goal, goal, descriptor, goal)
+    phi, goal_phi = phis(state.learned[_PARAMS], state, steps)
     towards = goal_phi - phi
     is_discrete = prior.num_skills is not None
     return prior.mode(towards) if is_discrete else skills.direction(towards)
 
   return SkillObjective(
-    "metra", prior, config.hyperparameters, METRAState, METRAGenotype, init,
-    begin, learn, score, goal_skill, seen,
-    ("descriptor", "next_descriptor") if seen == "descriptor" else ())
+    "metra", prior, config.hyperparameters, init, (_PARAMS, _MULTIPLIER), learn,
+    score, goal_skill, seen,
+    ("descriptor", "next_descriptor") if seen == "descriptor" else (),
+    config.normalize_observations)
 
 
-def metra(
-  base_learner: base.Learner, observation_size: int, prior: skills.SkillPrior,
-  descriptor_size: int | None = None, config: METRAConfig = METRAConfig(),
-) -> base.Learner:
-  """Learns skills that lead far apart, by a distance that it learns.
+metra = learner_of_objective(metra_objective)
+"""Learns skills that lead far apart, by a distance that it learns.
 
-  See `skill_learner`. The base learner is made for O + K observations; the
-  other arguments, and the errors, are those of `metra_objective`.
-
-  Returns:
-    The learner; its state is a `METRAState`, its genotype a `METRAGenotype`.
-  """
-  objective = metra_objective(observation_size, prior, descriptor_size, config)
-  return skill_learner(
-    base_learner, observation_size, objective, config.normalize_observations)
+The first argument is the base learner, made for O + K observations; the others
+are those of `metra_objective`. See `skill_learner`.
+"""

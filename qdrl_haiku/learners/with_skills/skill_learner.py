@@ -1,178 +1,31 @@
 """Wraps a learner so that it learns skills, whatever rewards them."""
 
-import dataclasses
 from collections.abc import Callable, Mapping
-from typing import ClassVar, NamedTuple
+from typing import Concatenate, ParamSpec
 
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import eager, networks, skills, types
-from qdrl_haiku.config import Settings, setting
+from qdrl_haiku import eager, types
 from qdrl_haiku.learners import base, statistics
 from qdrl_haiku.learners.check import (
   check_learner_rollout,
   check_learner_update,
 )
 from qdrl_haiku.learners.hyperparameters import Hyperparameter
+from qdrl_haiku.learners.with_skills.objective import (
+  ADAM,
+  SkillGenotype,
+  SkillObjective,
+  SkillState,
+  SkillSteps,
+)
 
-TASK_REWARD_WEIGHT = Hyperparameter(
-  0.0, "weight of the task's reward, which is added to that of skills")
-"""The hyperparameter `task_reward_weight`, which every objective has."""
-
-
-@dataclasses.dataclass(frozen=True)
-class ObjectiveConfig(Settings):
-  """Shapes the network of an objective, which rewards skills.
-
-  The class attribute `hyperparameters` declares those of the objective.
-  """
-
-  title = "Skills"
-  hyperparameters: ClassVar[Mapping[str, Hyperparameter]] = {
-    "task_reward_weight": TASK_REWARD_WEIGHT}
-
-  hidden_layer_sizes: tuple[int, ...] | None = setting(
-    None,
-    "Widths of the hidden layers of the network that rewards skills: diayn's "
-    "and smerl's discriminator, metra's representation, dads's dynamics; by "
-    "default --hidden_layer_sizes.",
-    low=1, flag="discriminator_hidden_layer_sizes", offered=False)
-  activation: str = setting(
-    "relu", "Activation of these layers, see `NetworkConfig`.", flag="")
-  layer_norm: bool = setting(
-    False, "Whether these layers are normalised.", flag="")
-  # In place of the base learner's, which would normalise the skills too.
-  normalize_observations: bool = setting(
-    False,
-    "Whether the agent and the objective see observations normalised by "
-    "running statistics.",
-    flag="")
-
-  def make_network(self, input_size: int, num_outputs: int) -> networks.Network:
-    """Makes the network, inputs [..., I] -> [..., num_outputs]."""
-    sizes = self.hidden_layer_sizes
-    return networks.make_discriminator(
-      input_size, num_outputs, (256, 256) if sizes is None else sizes,
-      activation=self.activation, layer_norm=self.layer_norm)
-
-
-class SkillSteps(NamedTuple):
-  """Holds what an objective sees of steps, with any leading axes.
-
-  Attributes:
-    observation: [..., O], without the skill.
-    next_observation: [..., O], likewise.
-    skill: [..., K].
-    descriptor: [..., D], or None where it wasn't stored.
-    next_descriptor: [..., D], likewise.
-    skill_return: [...], return of the latest whole episode of the skill,
-      likewise; see `environments.SkillEnvironment`.
-  """
-
-  observation: types.Array
-  next_observation: types.Array
-  skill: types.Array
-  descriptor: types.Array | None = None
-  next_descriptor: types.Array | None = None
-  skill_return: types.Array | None = None
-
-
-class SkillObjective(NamedTuple):
-  """Rewards steps for their skills, and learns from the steps it rewards.
-
-  Attributes:
-    name: of the algorithm, by which its scores are named.
-    prior: what skills are drawn from.
-    declared: its hyperparameters, `task_reward_weight` among them.
-    state: the type of an agent's states: a NamedTuple of `agent`, the base
-      learner's state, `observation_statistics`, and fields of its own.
-    genotype: the type of genotypes, likewise.
-    init: (key) -> the objective's own fields of a new genotype, by name.
-    begin: (genotype) -> the fields of a state that a genotype lacks, such as
-      the states of optimisers.
-    learn: (state, hyperparameters, steps [B]) -> (state that has learned from
-      the steps, rewards [B] by the given state's networks, metrics).
-    score: (state, steps [N, T] of N episodes) -> arrays [N, T] by name:
-      `diversity`, the rewards; of some objectives `information`, in nats, and
-      bool `told`, whether the likeliest skill is the one that acted.
-    goal_skill: (state, observation [..., O], descriptor [..., D] or None, goal
-      [..., G]) -> [..., K], the skill that leads to the goal; None if that
-      isn't known.
-    goal_input: what a goal is: a "descriptor" or an "observation".
-    extras: names of the transitions' extras that it sees.
-  """
-
-  name: str
-  prior: skills.SkillPrior
-  declared: Mapping[str, Hyperparameter]
-  state: type[types.State]
-  genotype: type[types.Tree]
-  init: Callable[[types.Key], dict[str, types.Tree]]
-  begin: Callable[[types.Tree], dict[str, types.Tree]]
-  learn: Callable[
-    [types.State, types.Hyperparams, SkillSteps],
-    tuple[types.State, types.Array, types.Metrics]]
-  score: Callable[[types.State, SkillSteps], dict[str, types.Array]]
-  goal_skill: (
-    Callable[
-      [types.State, types.Array, types.Array | None, types.Array], types.Array]
-    | None)
-  goal_input: str
-  extras: tuple[str, ...] = ()
-
-
-def skill_input(
-  kind: str, state: types.State, observation: types.Array,
-  descriptor: types.Array | None,
-) -> types.Array:
-  """Returns the part of states that an objective's network sees.
-
-  Args:
-    kind: "descriptor" or "observation".
-    state: whose `observation_statistics` normalise observations.
-    observation: [..., O], without the skill.
-    descriptor: [..., D], or None where it wasn't stored.
-
-  Raises:
-    ValueError: if descriptors weren't stored.
-  """
-  if kind == "observation":
-    return statistics.normalize_by_statistics(
-      state.observation_statistics, observation)
-  if descriptor is None:
-    raise ValueError(
-      "the transitions lack next_descriptor, or descriptor, in their extras, "
-      "which skills are rewarded by; name them in the objective's extras.")
-  return descriptor
-
-
-def skill_input_size(
-  kind: str, observation_size: int, descriptor_size: int | None, setting: str
-) -> int:
-  """Returns how many numbers the network of an objective sees of a state.
-
-  Args:
-    kind: "descriptor" or "observation".
-    observation_size: O, without the skill.
-    descriptor_size: D, or None where the environment has no descriptor.
-    setting: which chose the kind, for the message.
-
-  Raises:
-    ValueError: if it is to see a descriptor, and there is none.
-  """
-  if kind == "observation":
-    return observation_size
-  if descriptor_size is None:
-    raise ValueError(
-      f"{setting}=descriptor, but the environment has no state descriptor; "
-      f"take one that has, or {setting}=observation.")
-  return descriptor_size
+_P = ParamSpec("_P")
 
 
 def skill_learner(
-  base_learner: base.Learner, observation_size: int, objective: SkillObjective,
-  normalize_observations: bool,
+  base_learner: base.Learner, observation_size: int, objective: SkillObjective
 ) -> base.Learner:
   """Makes a learner that is rewarded for its skills.
 
@@ -191,33 +44,36 @@ def skill_learner(
     base_learner: learns to act; made for O + K observations.
     observation_size: O, without the skill.
     objective: what rewards the skills.
-    normalize_observations: whether the base learner sees observations
-      normalised by running statistics; the skills are left alone.
+
+  Returns:
+    The learner; its state is a `SkillState`, its genotype a `SkillGenotype`.
   """
   defaults, declared, base_hyperparams = _hyperparams(
     base_learner, objective.declared)
 
-  def init(key: types.Key) -> types.State:
+  def init(key: types.Key) -> SkillState:
     agent_key, objective_key = jax.random.split(key)
-    genotype = objective.genotype(
-      agent=None,
-      observation_statistics=statistics.init_statistics(
-        observation_size, normalize_observations),
-      **objective.init(objective_key))
-    return _state(genotype, base_learner.init(agent_key))
+    return begin(
+      base_learner.init(agent_key), objective.init(objective_key),
+      statistics.init_statistics(observation_size, objective.normalizes))
 
-  def _state(genotype: types.Tree, agent: types.State) -> types.State:
-    fields = genotype._asdict() | {"agent": agent}
-    return objective.state(**fields, **objective.begin(genotype))
+  def begin(
+    agent: types.State, learned: dict[str, types.Tree],
+    seen: statistics.ObservationStatistics | None,
+  ) -> SkillState:
+    optimizers = {x: ADAM.init(learned[x]) for x in objective.descended}
+    return SkillState(agent, learned, optimizers, seen)
 
-  def genotype(state: types.State) -> types.Tree:
-    stored = base.learner_state_parts(state, objective.genotype)
-    return stored._replace(agent=base_learner.genotype(state.agent))
+  def genotype(state: SkillState) -> SkillGenotype:
+    return SkillGenotype(
+      base_learner.genotype(state.agent), state.learned,
+      state.observation_statistics)
 
-  def from_genotype(genotype: types.Tree) -> types.State:
-    return _state(genotype, base_learner.from_genotype(genotype.agent))
+  def from_genotype(genotype: SkillGenotype) -> SkillState:
+    agent = base_learner.from_genotype(genotype.agent)
+    return begin(agent, *genotype[1:])
 
-  def normalize(state: types.State, observation: types.Array) -> types.Array:
+  def normalize(state: SkillState, observation: types.Array) -> types.Array:
     if state.observation_statistics is None:
       return observation
     normalized = statistics.normalize_by_statistics(
@@ -225,7 +81,7 @@ def skill_learner(
     skill = observation[..., observation_size:]
     return jnp.concatenate([normalized, skill], axis=-1)
 
-  def observe(state: types.State, observation: types.Array) -> types.State:
+  def observe(state: SkillState, observation: types.Array) -> SkillState:
     seen = statistics.observe_statistics(
       state, observation[..., :observation_size])
     agent = base_learner.observe(state.agent, normalize(state, observation))
@@ -233,9 +89,9 @@ def skill_learner(
 
   @eager.compiled_if_eager()
   def update(
-    state: types.State, hyperparams: types.Hyperparams,
+    state: SkillState, hyperparams: types.Hyperparams,
     transitions: types.Transition, key: types.Key,
-  ) -> tuple[types.State, types.Metrics]:
+  ) -> tuple[SkillState, types.Metrics]:
     if base_learner.learns_from == "rollout":
       check_learner_rollout(transitions, hyperparams, defaults)
     else:
@@ -243,8 +99,8 @@ def skill_learner(
         transitions, hyperparams, defaults, base_learner.batches_per_update)
 
     def relabel(
-      state: types.State, batch: types.Transition
-    ) -> tuple[types.State, tuple[types.Transition, types.Metrics]]:
+      state: SkillState, batch: types.Transition
+    ) -> tuple[SkillState, tuple[types.Transition, types.Metrics]]:
       steps = SkillSteps(
         batch.observation[..., :observation_size],
         batch.next_observation[..., :observation_size],
@@ -275,6 +131,28 @@ def skill_learner(
     observe=observe, hyperparams=defaults, genotype=genotype,
     from_genotype=from_genotype, declared=declared, share=None,
     supports_n_step=False, stores=base_learner.stores + objective.extras)
+
+
+def learner_of_objective(
+  make_objective: Callable[Concatenate[int, _P], SkillObjective],
+) -> Callable[Concatenate[base.Learner, int, _P], base.Learner]:
+  """Returns a function that wraps a base learner in an objective.
+
+  Args:
+    make_objective: (observation_size, ...) -> the objective.
+
+  Returns:
+    (base learner, observation_size, ...) -> the learner, see `skill_learner`.
+  """
+
+  def make(
+    base_learner: base.Learner, observation_size: int, *args: _P.args,
+    **more: _P.kwargs,
+  ) -> base.Learner:
+    objective = make_objective(observation_size, *args, **more)
+    return skill_learner(base_learner, observation_size, objective)
+
+  return make
 
 
 def _hyperparams(

@@ -1,26 +1,24 @@
 """SMERL, several ways to do one task (Kumar et al., arXiv 2010.14484)."""
 
 import dataclasses
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from qdrl_haiku import skills, types
 from qdrl_haiku.config import setting
-from qdrl_haiku.learners import base
 from qdrl_haiku.learners.hyperparameters import Hyperparameter
-from qdrl_haiku.learners.statistics import ObservationStatistics
 from qdrl_haiku.learners.with_skills import diayn
-from qdrl_haiku.learners.with_skills.skill_learner import (
+from qdrl_haiku.learners.with_skills.objective import (
   TASK_REWARD_WEIGHT,
   SkillObjective,
+  SkillState,
   SkillSteps,
-  skill_learner,
 )
+from qdrl_haiku.learners.with_skills.skill_learner import learner_of_objective
 from qdrl_haiku.losses import smerl_reward
 
-_BEST_RETURN_RATE = 0.01
+_BEST, _BEST_RETURN_RATE = "best_return", 0.01
 _OWN = {
   "diversity_reward_weight": Hyperparameter(
     1.0, "weight of SMERL's diversity reward, alpha"),
@@ -43,34 +41,6 @@ class SMERLConfig(diayn.DIAYNConfig):
     "Return that SMERL's skills must reach, within --return_margin_share, to "
     "be rewarded for being different; by default the mean of the episodes that "
     "do. Give one if that is about 0.")
-
-
-class SMERLState(NamedTuple):
-  """One SMERL agent.
-
-  Attributes:
-    agent: the base learner's state.
-    diversity: the genotype of the diversity objective, without an agent.
-    diversity_optimizers: the other fields of that objective's state, by name.
-    best_return: [], the mean return of the best episodes, see
-      `smerl_objective`; `skills.NO_RETURN` before any has ended.
-    observation_statistics: of observations without their skills, or None.
-  """
-
-  agent: types.State
-  diversity: types.Tree
-  diversity_optimizers: dict[str, types.State]
-  best_return: types.Array
-  observation_statistics: ObservationStatistics | None
-
-
-class SMERLGenotype(NamedTuple):
-  """Holds what a repertoire stores of a SMERL agent; see `SMERLState`."""
-
-  agent: types.Tree
-  diversity: types.Tree
-  best_return: types.Array
-  observation_statistics: ObservationStatistics | None
 
 
 def smerl_objective(
@@ -102,8 +72,10 @@ def smerl_objective(
     diversity: the other objective; DIAYN's by default.
 
   Returns:
-    The objective of `skill_learner`, whose states are `SMERLState`; for an
-    `environments.SkillEnvironment` that keeps skills' returns.
+    The objective of `skill_learner`, for an `environments.SkillEnvironment`
+    that keeps skills' returns; it learns `best_return`, [], the mean return of
+    the best episodes (`skills.NO_RETURN` before any has ended), and what the
+    other objective does.
 
   Raises:
     ValueError: if skills are continuous; see `diayn_objective`.
@@ -115,40 +87,21 @@ def smerl_objective(
       "smerl knows a return of each skill, and so discrete skills alone; take "
       "skill_type=discrete.")
 
-  def inside(state: SMERLState) -> types.State:
-    """Returns the state of the other objective."""
-    fields = state.diversity._asdict() | state.diversity_optimizers
-    statistics = {"observation_statistics": state.observation_statistics}
-    return diversity.state(**fields | statistics)
-
-  def outside(inner: types.State) -> dict[str, types.Tree]:
-    """Returns the fields that hold the state of the other objective."""
-    fields = inner._asdict() | {"observation_statistics": None}
-    stored = {name: fields.pop(name) for name in diversity.genotype._fields}
-    return {
-      "diversity": diversity.genotype(**stored), "diversity_optimizers": fields}
-
   def init(key: types.Key) -> dict[str, types.Tree]:
-    own = diversity.init(key)
-    nothing = {"agent": None, "observation_statistics": None}
-    return {
-      "diversity": diversity.genotype(**own, **nothing),
-      "best_return": jnp.full((), skills.NO_RETURN, jnp.float32)}
-
-  def begin(genotype: SMERLGenotype) -> dict[str, types.Tree]:
-    return {"diversity_optimizers": diversity.begin(genotype.diversity)}
+    nothing = jnp.full((), skills.NO_RETURN, jnp.float32)
+    return {**diversity.init(key), _BEST: nothing}
 
   def learn(
-    state: SMERLState, hyperparams: types.Hyperparams, steps: SkillSteps
-  ) -> tuple[SMERLState, types.Array, types.Metrics]:
+    state: SkillState, hyperparams: types.Hyperparams, steps: SkillSteps
+  ) -> tuple[SkillState, types.Array, types.Metrics]:
     if steps.skill_return is None:
       raise ValueError(
         "the transitions have no skill_return in their extras; take an "
         "environment that keeps it (SkillEnvironment(..., keeps_returns=True))."
       )
-    after, rewards, metrics = diversity.learn(inside(state), hyperparams, steps)
+    state, rewards, metrics = diversity.learn(state, hyperparams, steps)
     share, returns = hyperparams["return_margin_share"], steps.skill_return
-    best = target = _best_return(state.best_return, returns, share)
+    best = target = _best_return(state.learned[_BEST], returns, share)
     if config.target_return is not None:
       target = jnp.asarray(config.target_return, jnp.float32)
     margin = share * jnp.abs(target)
@@ -156,25 +109,13 @@ def smerl_objective(
     target = jnp.where(target > skills.NO_RETURN, target, jnp.inf)
     rewards = jax.vmap(smerl_reward, in_axes=(0, 0, None, None, None))(
       rewards, returns, target, margin, hyperparams["diversity_reward_weight"])
-    state = state._replace(**outside(after), best_return=best)
     metrics["share_near_target"] = jnp.mean(returns >= target - margin)
-    return state, rewards, metrics
-
-  def score(state: SMERLState, steps: SkillSteps) -> dict[str, types.Array]:
-    return diversity.score(inside(state), steps)
-
-  def goal_skill(
-    state: SMERLState, observation: types.Array,
-    descriptor: types.Array | None, goal: types.Array,
-  ) -> types.Array:
-    assert diversity.goal_skill is not None
-    return diversity.goal_skill(inside(state), observation, descriptor, goal)
+    return state.with_learned(**{_BEST: best}), rewards, metrics
 
   return diversity._replace(
-    name="smerl", declared={**diversity.declared, **_OWN}, state=SMERLState,
-    genotype=SMERLGenotype, init=init, begin=begin, learn=learn, score=score,
-    goal_skill=None if diversity.goal_skill is None else goal_skill,
-    extras=(*diversity.extras, "skill_return"))
+    name="smerl", declared={**diversity.declared, **_OWN}, init=init,
+    learn=learn, extras=(*diversity.extras, "skill_return"),
+    normalizes=config.normalize_observations)
 
 
 def _best_return(
@@ -191,20 +132,9 @@ def _best_return(
   return jnp.where(number > 0, moved, best)
 
 
-def smerl(
-  base_learner: base.Learner, observation_size: int, prior: skills.SkillPrior,
-  descriptor_size: int | None = None, config: SMERLConfig = SMERLConfig(),
-  diversity: SkillObjective | None = None,
-) -> base.Learner:
-  """Learns several ways to do a task.
+smerl = learner_of_objective(smerl_objective)
+"""Learns several ways to do a task.
 
-  See `skill_learner`. The base learner is made for O + K observations; the
-  other arguments, and the errors, are those of `smerl_objective`.
-
-  Returns:
-    The learner; its state is a `SMERLState`, its genotype a `SMERLGenotype`.
-  """
-  objective = smerl_objective(
-    observation_size, prior, descriptor_size, config, diversity)
-  return skill_learner(
-    base_learner, observation_size, objective, config.normalize_observations)
+The first argument is the base learner, made for O + K observations; the others
+are those of `smerl_objective`. See `skill_learner`.
+"""

@@ -103,12 +103,45 @@ def _read(
     shapes = jax.tree.map(
       lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=device),
       like(record))
-    try:
-      restored = checkpoints.restore(step, {"learner": shapes}, in_slots)
-    except DamagedCheckpoint:
-      raise
-    except (ValueError, KeyError) as error:
-      raise ValueError(
-        f"{directory.path} holds agents of another kind; use the learner, the "
-        "environment and the layer sizes of that run.") from error
-  return restored["learner"], record
+    layouts = [shapes]
+    if isinstance(shapes, learners.SkillState):
+      layouts.append(_as_in_0_4(shapes))
+    for layout in layouts:
+      try:
+        restored = checkpoints.restore(step, {"learner": layout}, in_slots)
+      except DamagedCheckpoint:
+        raise
+      except (ValueError, KeyError) as error:
+        other_kind = error
+      else:
+        return _as_now(restored["learner"], shapes, layout), record
+  raise ValueError(
+    f"{directory.path} holds agents of another kind; use the learner, the "
+    "environment and the layer sizes of that run.") from other_kind
+
+
+def _as_in_0_4(state: learners.SkillState) -> dict[str, types.Tree]:
+  """Returns an agent with skills as runs until 0.4 stored it."""
+  learned = dict(state.learned)
+  optimizers = {
+    name.removeprefix("log_").removesuffix("_params") + "_optimizer_state": x
+    for name, x in state.optimizers.items()}
+  of_all = {
+    "agent": state.agent,
+    "observation_statistics": state.observation_statistics}
+  if "best_return" not in learned:
+    return {**of_all, **learned, **optimizers}
+  best = learned.pop("best_return")
+  return {
+    **of_all, "best_return": best,
+    "diversity": {**dict.fromkeys(of_all), **learned},
+    "diversity_optimizers": optimizers}
+
+
+def _as_now(
+  restored: types.Tree, like: types.State, layout: types.Tree
+) -> types.State:
+  """Returns what was stored in a layout as the state that is laid out so."""
+  places = {id(x): i for i, x in enumerate(jax.tree.leaves(layout))}
+  stored = jax.tree.leaves(restored)
+  return jax.tree.map(lambda x: stored[places[id(x)]], like)

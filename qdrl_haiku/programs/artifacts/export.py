@@ -43,9 +43,6 @@ _KINDS: dict[type, str] = {
   learners.XQCState: "normal_tanh",
   learners.PPOState: "normal_tanh",
   learners.TD3State: "deterministic_tanh"}
-_WITH_SKILLS = (
-  learners.DADSState, learners.DIAYNState, learners.METRAState,
-  learners.SMERLState)
 
 
 def export_policy(
@@ -241,7 +238,7 @@ def _agreeing_policy(learner: learners.Learner, state: types.State) -> Policy:
 def _policy_of(state: types.State) -> Policy:
   """Returns the policy of a state, in the state's precision."""
   agent, outer = state, None
-  if isinstance(state, _WITH_SKILLS):
+  if isinstance(state, learners.SkillState):
     agent, outer = state.agent, state.observation_statistics
   kind = _KINDS.get(type(agent))
   if kind is None:

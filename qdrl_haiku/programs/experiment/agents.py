@@ -95,10 +95,8 @@ def _with_skills(
       f"learner={name} has skills, which an elite of a repertoire has not; "
       "take sac or td3.")
   prior, base = choice.skills.prior(), choice.base
-  normalizes = learners.AgentConfig().normalizes
   if isinstance(base, learners.AgentConfig):
-    # Observations are normalised once, and the skills are left alone.
-    normalizes = base.normalizes
+    # The objective says whether observations are normalised, but for skills.
     base = dataclasses.replace(base, normalize_observations=False)
   given = config.training.num_eval_episodes
   if given is not None and given < (prior.num_skills or 1):
@@ -118,7 +116,7 @@ def _with_skills(
   learner = learners.skill_learner(
     learners.make_learner(
       base, train_env.observation_spec, env.action_spec, env.episode_length),
-    env.observation_size, objective, normalizes)
+    env.observation_size, objective)
   scores = {"episode_return": "episode_return", "coverage": "eval/coverage"}
   return training.Setup(
     env=train_env, eval_env=eval_env, learner=learner, controller=None,

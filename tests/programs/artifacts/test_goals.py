@@ -20,13 +20,12 @@ _GOES = toy.linear_learner()._replace(
 
 def _agent(objective):
   """An agent, and one whose network is the identity."""
-  learner = learners.skill_learner(_GOES, 2, objective, False)
+  learner = learners.skill_learner(_GOES, 2, objective)
   state = learner.init(jax.random.key(0))
   for name in ("representation_params", "discriminator_params"):
-    if hasattr(state, name):
-      (layer,) = getattr(state, name)
+    for layer in state.learned.get(name, ()):
       params = {layer: {"w": jnp.eye(2), "b": jnp.zeros(2)}}
-      state = state._replace(**{name: params})
+      state = state.with_learned(**{name: params})
   return learner, state
 
 

@@ -1,0 +1,209 @@
+"""Describes what rewards skills: objectives, and what they learn."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import ClassVar, NamedTuple
+
+from qdrl_haiku import networks, skills, types
+from qdrl_haiku.config import Settings, setting
+from qdrl_haiku.learners import base, statistics
+from qdrl_haiku.learners.hyperparameters import Hyperparameter
+
+ADAM = base.Optimizer()
+"""The optimiser of all that objectives learn."""
+TASK_REWARD_WEIGHT = Hyperparameter(
+  0.0, "weight of the task's reward, which is added to that of skills")
+"""The hyperparameter `task_reward_weight`, which every objective has."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ObjectiveConfig(Settings):
+  """Shapes the network of an objective, which rewards skills.
+
+  The class attribute `hyperparameters` declares those of the objective.
+  """
+
+  title = "Skills"
+  hyperparameters: ClassVar[Mapping[str, Hyperparameter]] = {
+    "task_reward_weight": TASK_REWARD_WEIGHT}
+
+  hidden_layer_sizes: tuple[int, ...] | None = setting(
+    None,
+    "Widths of the hidden layers of the network that rewards skills: diayn's "
+    "and smerl's discriminator, metra's representation, dads's dynamics; by "
+    "default --hidden_layer_sizes.",
+    low=1, flag="discriminator_hidden_layer_sizes", offered=False)
+  activation: str = setting(
+    "relu", "Activation of these layers, see `NetworkConfig`.", flag="")
+  layer_norm: bool = setting(
+    False, "Whether these layers are normalised.", flag="")
+  # In place of the base learner's, which would normalise the skills too.
+  normalize_observations: bool = setting(
+    False,
+    "Whether the agent and the objective see observations normalised by "
+    "running statistics.",
+    flag="")
+
+  def make_network(self, input_size: int, num_outputs: int) -> networks.Network:
+    """Makes the network, inputs [..., I] -> [..., num_outputs]."""
+    sizes = self.hidden_layer_sizes
+    return networks.make_discriminator(
+      input_size, num_outputs, (256, 256) if sizes is None else sizes,
+      activation=self.activation, layer_norm=self.layer_norm)
+
+
+class SkillSteps(NamedTuple):
+  """Holds what an objective sees of steps, with any leading axes.
+
+  Attributes:
+    observation: [..., O], without the skill.
+    next_observation: [..., O], likewise.
+    skill: [..., K].
+    descriptor: [..., D], or None where it wasn't stored.
+    next_descriptor: [..., D], likewise.
+    skill_return: [...], return of the latest whole episode of the skill,
+      likewise; see `environments.SkillEnvironment`.
+  """
+
+  observation: types.Array
+  next_observation: types.Array
+  skill: types.Array
+  descriptor: types.Array | None = None
+  next_descriptor: types.Array | None = None
+  skill_return: types.Array | None = None
+
+
+class SkillGenotype(NamedTuple):
+  """Holds what a repertoire stores of an agent with skills.
+
+  Attributes:
+    agent: the base learner's genotype.
+    learned: see `SkillState`.
+    observation_statistics: likewise.
+  """
+
+  agent: types.Tree
+  learned: dict[str, types.Tree]
+  observation_statistics: statistics.ObservationStatistics | None
+
+
+class SkillState(NamedTuple):
+  """One agent with skills.
+
+  Attributes:
+    agent: the base learner's state.
+    learned: what its objective has learned, by name: parameters of a network,
+      and perhaps numbers and statistics.
+    optimizers: Adam's moments of what is learned by gradients, by its name.
+    observation_statistics: of observations without their skills, or None.
+  """
+
+  agent: types.State
+  learned: dict[str, types.Tree]
+  optimizers: dict[str, types.State]
+  observation_statistics: statistics.ObservationStatistics | None
+
+  def with_learned(self, **learned: types.Tree) -> "SkillState":
+    """Returns the state with some of what it has learned replaced."""
+    return self._replace(learned=self.learned | learned)
+
+  def descend(
+    self, name: str, loss_fn: Callable[[types.Tree], base.LossAndMore],
+    learning_rate: types.Array,
+  ) -> tuple["SkillState", base.Descent]:
+    """Takes a step of something learned on a loss, see `Optimizer.descend`."""
+    found = ADAM.descend(
+      loss_fn, self.learned[name], self.optimizers[name], learning_rate)
+    optimizers = self.optimizers | {name: found.optimizer_state}
+    after = self._replace(optimizers=optimizers)
+    return after.with_learned(**{name: found.params}), found
+
+
+class SkillObjective(NamedTuple):
+  """Rewards steps for their skills, and learns from the steps it rewards.
+
+  Attributes:
+    name: of the algorithm, by which its scores are named.
+    prior: what skills are drawn from.
+    declared: its hyperparameters, `task_reward_weight` among them.
+    init: (key) -> what it has learned at first, by name: see
+      `SkillState.learned`. Another objective may add to it.
+    descended: names of what is learned by gradients.
+    learn: (state, hyperparameters, steps [B]) -> (state that has learned from
+      the steps, rewards [B] by the given state's networks, metrics).
+    score: (state, steps [N, T] of N episodes) -> arrays [N, T] by name:
+      `diversity`, the rewards; of some objectives `information`, in nats, and
+      bool `told`, whether the likeliest skill is the one that acted.
+    goal_skill: (state, observation [..., O], descriptor [..., D] or None, goal
+      [..., G]) -> [..., K], the skill that leads to the goal; None if that
+      isn't known.
+    goal_input: what a goal is: a "descriptor" or an "observation".
+    extras: names of the transitions' extras that it sees.
+    normalizes: whether agent and objective see observations normalised by
+      running statistics; the skills are left alone.
+  """
+
+  name: str
+  prior: skills.SkillPrior
+  declared: Mapping[str, Hyperparameter]
+  init: Callable[[types.Key], dict[str, types.Tree]]
+  descended: tuple[str, ...]
+  learn: Callable[
+    [SkillState, types.Hyperparams, SkillSteps],
+    tuple[SkillState, types.Array, types.Metrics]]
+  score: Callable[[SkillState, SkillSteps], dict[str, types.Array]]
+  goal_skill: (
+    Callable[
+      [SkillState, types.Array, types.Array | None, types.Array], types.Array]
+    | None)
+  goal_input: str
+  extras: tuple[str, ...] = ()
+  normalizes: bool = False
+
+
+def skill_input(
+  kind: str, state: SkillState, observation: types.Array,
+  descriptor: types.Array | None,
+) -> types.Array:
+  """Returns the part of states that an objective's network sees.
+
+  Args:
+    kind: "descriptor" or "observation".
+    state: whose `observation_statistics` normalise observations.
+    observation: [..., O], without the skill.
+    descriptor: [..., D], or None where it wasn't stored.
+
+  Raises:
+    ValueError: if descriptors weren't stored.
+  """
+  if kind == "observation":
+    return statistics.normalize_by_statistics(
+      state.observation_statistics, observation)
+  if descriptor is None:
+    raise ValueError(
+      "the transitions lack next_descriptor, or descriptor, in their extras, "
+      "which skills are rewarded by; name them in the objective's extras.")
+  return descriptor
+
+
+def skill_input_size(
+  kind: str, observation_size: int, descriptor_size: int | None, setting: str
+) -> int:
+  """Returns how many numbers the network of an objective sees of a state.
+
+  Args:
+    kind: "descriptor" or "observation".
+    observation_size: O, without the skill.
+    descriptor_size: D, or None where the environment has no descriptor.
+    setting: which chose the kind, for the message.
+
+  Raises:
+    ValueError: if it is to see a descriptor, and there is none.
+  """
+  if kind == "observation":
+    return observation_size
+  if descriptor_size is None:
+    raise ValueError(
+      f"{setting}=descriptor, but the environment has no state descriptor; "
+      f"take one that has, or {setting}=observation.")
+  return descriptor_size
