@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import signal
 import sys
 
@@ -84,12 +85,24 @@ def test_runs_are_trained_and_compared(capsys, tmp_path, started):
   assert "<svg" in (out / "comparison.svg").read_text()
 
 
-def test_what_a_run_would_warn_of_is_said_before(capsys, tmp_path, started):
-  outcome = _compare(capsys, tmp_path, "--method=x: --controller=short")
-  assert outcome.code == 0
-  line = "warning: task maze, method x: nothing will be learned.\n"
-  assert outcome.err == line
-  assert (tmp_path / "out" / "comparison.png").exists()
+@pytest.mark.parametrize(("controller", "code", "said", "row"), [
+  ("short", 0, "^warning: task maze, method x: nothing will be learned.\n$",
+   "x | 2"),
+  # The others go on.
+  ("broken", 1, "failed: maze/x/seed_0: error: the disk is full(.|\n)*"
+   "2 of 6 runs failed: maze/x/seed_0, maze/x/seed_1", "pb2 | 2"),
+  # It is done, and counts.
+  ("diverging", 0, "diverged: maze/x/seed_1: error: all members have", "x | 2")])
+def test_what_comes_of_a_method_is_said(
+  controller, code, said, row, capsys, tmp_path, started
+):
+  flag = f"--method=x: --controller={controller}"
+  outcome = _compare(capsys, tmp_path, flag)
+  assert outcome.code == code and re.search(said, outcome.err)
+  assert f"| {row} |" in (tmp_path / "out" / "table.md").read_text()
+  started.clear()
+  assert _compare(capsys, tmp_path, flag).code == code
+  assert len(_trained(started)) == 2 * code
 
 
 def test_what_is_done_is_not_done_again(capsys, tmp_path, started):
@@ -109,25 +122,6 @@ def test_what_is_done_is_not_done_again(capsys, tmp_path, started):
   started.clear()
   assert _compare(capsys, tmp_path).code == 0
   assert started == [("train_pbt", f"--logdir={logdir}", "--resume")]
-
-
-def test_a_run_that_fails_does_not_stop_the_others(capsys, tmp_path, started):
-  outcome = _compare(capsys, tmp_path, "--method=x: --controller=broken")
-  assert outcome.code == 1
-  assert "failed: maze/x/seed_0: error: the disk is full" in outcome.err
-  assert "2 of 6 runs failed: maze/x/seed_0, maze/x/seed_1" in outcome.err
-  assert "| pb2 | 2 |" in (tmp_path / "out" / "table.md").read_text()
-
-
-def test_a_run_that_diverged_is_done_and_counts(capsys, tmp_path, started):
-  flags = ("--method=x: --controller=diverging",)
-  outcome = _compare(capsys, tmp_path, *flags)
-  assert outcome.code == 0
-  assert "diverged: maze/x/seed_1: error: all members have" in outcome.err
-  assert "| x | 2 |" in (tmp_path / "out" / "table.md").read_text()
-  started.clear()
-  assert _compare(capsys, tmp_path, *flags).code == 0
-  assert not _trained(started)
 
 
 @pytest.mark.parametrize(("flags", "message"), [

@@ -104,21 +104,6 @@ def _setup(*flags, program="train"):
     configs.configured(program, " ".join([*_SMALL, *flags])))
 
 
-@pytest.mark.parametrize(("flags", "sampling"), [
-  ("", "fixed"), ("--skill_sampling=episode", "episode"),
-  ("--skill_type=continuous", "episode")])
-def test_skill_flags_reach_the_environments(flags, sampling):
-  setup = _setup(flags)
-  assert setup.env.sampling == sampling
-  # Evaluation is to show all skills, and equally often.
-  assert setup.eval_env.sampling == "fixed"
-  num_skills = None if "continuous" in flags else 8
-  for env in (setup.env, setup.eval_env):
-    assert env.prior.num_skills == num_skills
-    assert env.observation_size == 2 + (num_skills or 2)
-  assert setup.learner.stores == ("next_descriptor",)
-
-
 def test_learner_flags_reach_base_learner_and_discriminator():
   setup = _setup(
     "--discriminator_input=observation", "--critic_hidden_layer_sizes=5",
@@ -145,6 +130,9 @@ def test_learner_flags_reach_base_learner_and_discriminator():
 
 
 @pytest.mark.parametrize(("flags", "extras", "fitness"), [
+  ("", ("next_descriptor",), "diayn/diversity_return"),
+  ("--skill_sampling=episode --skill_type=continuous", ("next_descriptor",),
+   "diayn/diversity_return"),
   ("--learner=metra", (), "metra/diversity_return"),
   ("--learner=metra --representation_input=descriptor --fitness=coverage",
    ("descriptor", "next_descriptor"), "eval/coverage"),
@@ -162,9 +150,14 @@ def test_each_kind_of_skills_is_composed_by_flags(flags, extras, fitness):
   assert setup.learner.stores == extras
   assert setup.config.fitness == fitness
   assert setup.env.keeps_returns == ("skill_return" in extras)
-  is_metra = "metra" in flags
-  assert setup.env.prior.num_skills == (None if is_metra else 8)
-  assert setup.env.sampling == ("episode" if is_metra else "fixed")
+  is_continuous = "metra" in flags or "continuous" in flags
+  assert setup.env.sampling == ("episode" if is_continuous else "fixed")
+  # Evaluation is to show all skills, and equally often.
+  assert setup.eval_env.sampling == "fixed"
+  num_skills = None if is_continuous else 8
+  for env in (setup.env, setup.eval_env):
+    assert env.prior.num_skills == num_skills
+    assert env.observation_size == 2 + (num_skills or 2)
   weight = setup.learner.hyperparams["task_reward_weight"]
   assert weight == ("smerl" in flags)
 

@@ -18,8 +18,6 @@ _CONTINUOUS = "--learner=diayn --skill_type=continuous"
 # Program, flags, and what the message must have: what is wrong, and the fix.
 _CASES = [
   # Names.
-  ("train", "--env_name=point_mase", "env_name.*point_mase.*'point_maze'"),
-  ("train", "--learner=sacc", "--learner=sacc.*did you mean 'sac'"),
   ("train", "--learner=operator:mul", "--learner=operator:mul returned a int"),
   ("train_pbt", "--controller=os:getcwd", "be called with search_space"),
   # Parts of a user's own.
@@ -34,7 +32,6 @@ _CASES = [
   ("train", "--seed=4294967295 --population_size=2",
    "seed .*below.* 2..32, got 4"),
   # Lengths.
-  ("train", "--num_timesteps=801", "num_timesteps=801.*800 can"),
   ("train", "--perturbation_interval=801", "interval=801 .* 800 or 808"),
   ("train_me_pbt", "--num_generations=2 --num_timesteps=2000",
    "--num_timesteps=2000 has no effect.*--num_generations.*leave"),
@@ -47,7 +44,6 @@ _CASES = [
    "n_step=64 times num_envs=16 .*capacity=1000"),
   # Hyperparameters and their ranges.
   ("train", "--tau=0", "--tau=0.0 .*number above 0 and at most 1[.]"),
-  ("train", "--hyperparam=tua=0.1", "tua=0.1 is no hyperparameter.*'tau'"),
   ("train_pbt", "--search_space=tau:uniform:0.1:5", "tau=5.0 .*at most 1"),
   ("train_pbt", f"--tau=0.1 {_FIXED}", "--tau=0.1.*--search_space.*leave out"),
   # What has no effect.
@@ -56,12 +52,8 @@ _CASES = [
   ("train_pbt", "--controller=random_search --inherit_replay",
    "--inherit_replay=True has no effect: with --controller=random_search"),
   ("train_pbt", f"{_FIXED} --explore=perturb", "all hyperparameters are fixed"),
-  ("train", "--maze_layout=open --env_name=ant", "_layout=open has no effect"),
   ("train", "--initial_height=1 --env_name=hopper",
    "_height=1.0 has no effect: the root of Hopper .*leave it out"),
-  ("train", "--hidden_layer_sizes=8 --policy_hidden_layer_sizes=4 "
-   "--critic_hidden_layer_sizes=4",
-   "hidden_layer_sizes=.* has no effect: each network is given its own"),
   # Directories.
   ("train", "--warm_start=/dev/null", "/dev/null holds no run.*name"),
   # Skills.
@@ -91,7 +83,6 @@ _CASES = [
   ("train_me_pbt", "--emitter=pga --learner=td3 --inherit_replay",
    "--inherit_replay=True has no effect: with --emitter=pga no agent trains"),
   ("train_me_pbt", "--emitter=ga,pga:3", "some have a number of offspring and"),
-  ("train_me_pbt", "--emitter=gaa", "emitter=gaa: gaa is unknown.*'ga'"),
   ("train_me_pbt", "--emitter=ga:1,ga:2", "is there twice; name each once"),
   ("train_me_pbt", "--emitter=ga:1,pga:0", "an emitter that makes nothing"),
   ("train_me_pbt", "--emitter=pga --learner=sac", "can't share its own"),
