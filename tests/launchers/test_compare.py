@@ -11,7 +11,7 @@ from matplotlib import figure
 
 from qdrl_haiku import config
 from qdrl_haiku.programs import experiment
-from qdrl_haiku.programs.cli import devices, subprocesses
+from qdrl_haiku.programs.cli import compare, devices
 from qdrl_haiku.programs.comparisons import rendering, scores
 from tests.launchers import harness
 from tests.programs.reports import common
@@ -30,22 +30,22 @@ def started(monkeypatch):
     commands.append((launcher, *flags))
     given = dict(flag[2:].partition("=")[::2] for flag in flags)
     if "dry_run" in given and given.get("controller") == "none":
-      return subprocesses.Done(2, "error: --controller=none is unknown.")
+      return compare.Done(2, "error: --controller=none is unknown.")
     if "dry_run" in given and given.get("controller") == "short":
-      return subprocesses.Done(0, "", ("nothing will be learned.",))
+      return compare.Done(0, "", ("nothing will be learned.",))
     if "dry_run" not in given and "resume" not in given:
       if given.get("controller") == "broken":
-        return subprocesses.Done(1, "error: the disk is full")
+        return compare.Done(1, "error: the disk is full")
       is_finite = given.get("controller") != "diverging"
       common.write_population(
         given["logdir"], seed=given["seed"],
         scale=1 + float(given["seed"]) if is_finite else math.nan)
     if given.get("controller") == "diverging" and "dry_run" not in given:
-      return subprocesses.Done(3, "error: all members have diverged")
+      return compare.Done(3, "error: all members have diverged")
     self.is_interrupted = given.get("controller") == "interrupted"
-    return subprocesses.Done(0, "")
+    return compare.Done(0, "")
 
-  monkeypatch.setattr(subprocesses.Processes, "run", run)
+  monkeypatch.setattr(compare.Processes, "run", run)
   # To draw it takes longer than all else.
   name = "render_comparison_picture"
   monkeypatch.setattr(rendering, name, lambda *_: figure.Figure())
@@ -92,7 +92,7 @@ def test_runs_are_trained_and_compared(capsys, tmp_path, started):
   ("broken", 1, "failed: maze/x/seed_0: error: the disk is full(.|\n)*"
    "2 of 6 runs failed: maze/x/seed_0, maze/x/seed_1", "pb2 | 2"),
   # It is done, and counts.
-  ("diverging", 0, "diverged: maze/x/seed_1: error: all members have", "x | 2")])
+  ("diverging", 0, "diverged: maze/x/seed_1: error: all members", "x | 2")])
 def test_what_comes_of_a_method_is_said(
   controller, code, said, row, capsys, tmp_path, started
 ):
@@ -181,7 +181,7 @@ def test_a_signal_reaches_the_launcher_that_runs(tmp_path, monkeypatch):
     "signal.signal(signal.SIGTERM, stop)\n"
     "os.kill(os.getppid(), signal.SIGTERM)\ntime.sleep(60)\n")
   monkeypatch.setattr(sys, "argv", [str(tmp_path / "compare.py")])
-  with subprocesses.forward_subprocess_signals() as process:
+  with compare.forward_subprocess_signals() as process:
     done = process.run("train", [], tmp_path / "log")
     # The last words are the message.
     assert done == (75, "error: no", ("warning",))

@@ -138,12 +138,7 @@ def _report_sweep(
   returns: np.ndarray,
 ) -> None:
   """Prints and draws the returns [K, N] of a sweep."""
-  from qdrl_haiku.programs.drawing.comparison import (
-    Series,
-    Style,
-    comparison_curve,
-  )
-  from qdrl_haiku.programs.drawing.figure import RETURN, plot_figure
+  from qdrl_haiku.programs.drawing import figure
   from qdrl_haiku.programs.drawing.with_matplotlib import draw_with_matplotlib
 
   path = str(config.render_to)
@@ -151,9 +146,10 @@ def _report_sweep(
   means = returns.mean(axis=1).tolist()
   # Half of the episodes are between these.
   low, high = np.quantile(returns, [0.25, 0.75], axis=1)
-  curve = Series("", (), values, means, low, high)
-  traces = comparison_curve(curve, Style.of(0))
-  picture = draw_with_matplotlib(plot_figure(traces, title, RETURN))
+  curve = figure.Series("", (), values, means, low, high)
+  traces = figure.comparison_curve(curve, figure.Style.of(0))
+  described = figure.plot_figure(traces, title, figure.RETURN)
+  picture = draw_with_matplotlib(described)
   with config.blamed("render_to"):
     picture.savefig(path)
   print(f"{config.logdir}: {which}")

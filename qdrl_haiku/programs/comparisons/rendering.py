@@ -9,12 +9,7 @@ from qdrl_haiku.programs.artifacts import statistics
 from qdrl_haiku.programs.comparisons.plan import CompareConfig
 from qdrl_haiku.programs.comparisons.scores import ALL_TASKS, Curve
 from qdrl_haiku.programs.drawing import figure, with_matplotlib
-from qdrl_haiku.programs.drawing.comparison import (
-  Series,
-  Style,
-  comparison_curve,
-)
-from qdrl_haiku.programs.drawing.figure import Axis, Panel, Trace
+from qdrl_haiku.programs.drawing.figure import Axis, Panel, Series, Style, Trace
 from qdrl_haiku.programs.reports import curves as reports_curves
 from qdrl_haiku.programs.storage.strict_json import Record
 
@@ -82,7 +77,7 @@ def render_comparison_picture(
     for method in methods:
       own = [x for x in curves if (x.task, x.method) == (task, method)]
       if own and (mean := _mean(own)) is not None:
-        traces += comparison_curve(mean, style_of[method])
+        traces += figure.comparison_curve(mean, style_of[method])
     panels.append(Panel(task, traces, Axis(figure.STEPS), Axis(label)))
   final, x = "final", Axis(label)
   if len(tasks) > 1:

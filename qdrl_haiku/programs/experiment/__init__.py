@@ -4,20 +4,20 @@ from qdrl_haiku.programs.experiment.agents import (
   make_experiment_agent,
   make_skill_objective,
 )
-from qdrl_haiku.programs.experiment.config import Config
-from qdrl_haiku.programs.experiment.plan import (
-  Plan,
-  build,
-  plan_experiment,
-)
-from qdrl_haiku.programs.experiment.programs import (
+from qdrl_haiku.programs.experiment.config import (
   PROGRAMS,
   TRAIN,
   TRAIN_ME_PBT,
   TRAIN_PBT,
+  Config,
   Program,
   experiment_program,
   read_config,
+)
+from qdrl_haiku.programs.experiment.plan import (
+  Plan,
+  build,
+  plan_experiment,
 )
 from qdrl_haiku.programs.experiment.train import (
   Result,

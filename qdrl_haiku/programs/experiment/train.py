@@ -14,9 +14,8 @@ from qdrl_haiku import config as config_lib
 from qdrl_haiku.cpu import switch
 from qdrl_haiku.distributed import hosts
 from qdrl_haiku.programs import runs
-from qdrl_haiku.programs.experiment.config import Config
+from qdrl_haiku.programs.experiment.config import Config, experiment_program
 from qdrl_haiku.programs.experiment.plan import Plan, plan_experiment
-from qdrl_haiku.programs.experiment.programs import experiment_program
 from qdrl_haiku.programs.storage.directory import RunDirectory
 from qdrl_haiku.programs.storage.strict_json import Record
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from qdrl_haiku import checks
 from qdrl_haiku.programs.artifacts import statistics
-from qdrl_haiku.programs.drawing.comparison import Series
+from qdrl_haiku.programs.drawing.figure import Series
 from qdrl_haiku.programs.reports.runs import Run
 
 DERIVED = ("in_effect", "ranges")

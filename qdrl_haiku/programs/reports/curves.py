@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from qdrl_haiku import checks
-from qdrl_haiku.programs.drawing import comparison, figure
+from qdrl_haiku.programs.drawing import figure
 from qdrl_haiku.programs.drawing.figure import Axis, Figure, Panel, Trace
 from qdrl_haiku.programs.reports import ancestry
 from qdrl_haiku.programs.reports.aggregation import (
@@ -88,8 +88,8 @@ def _of_seeds(run: Run) -> list[Trace]:
       hover=f"{x.name}\nstep %{{x}}\nreturn %{{y}}")
     for x in found]
   name = f"interquartile mean of {len(found)} seeds, 95 % interval"
-  mean, style = aggregate_curves(name, found), comparison.Style.of(0)
-  return thin + comparison.comparison_curve(mean, style)
+  mean, style = aggregate_curves(name, found), figure.Style.of(0)
+  return thin + figure.comparison_curve(mean, style)
 
 
 def _of_members(run: Run) -> list[Trace]:

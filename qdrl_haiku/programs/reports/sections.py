@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from qdrl_haiku import checks
-from qdrl_haiku.programs.drawing import comparison
+from qdrl_haiku.programs.drawing import figure as figure_lib
 from qdrl_haiku.programs.drawing.figure import STEPS, Axis, Figure, Panel, Trace
 from qdrl_haiku.programs.reports import (
   aggregation,
@@ -158,7 +158,7 @@ def _comparison(runs: Sequence[Run]) -> list[str]:
         continue
       curve = aggregation.aggregate_curves(group.label, seeds)
       if curve.steps:
-        traces += comparison.comparison_curve(curve, comparison.Style.of(i))
+        traces += figure_lib.comparison_curve(curve, figure_lib.Style.of(i))
         interval = f"{curve.low[-1]:.5g} to {curve.high[-1]:.5g}"
         number, all_seeds = str(len(seeds)), group.num_seeds(metric)
         if len(seeds) < all_seeds:
