@@ -61,12 +61,12 @@ class Refusals(ValueError):
     self.messages += [x for x in found if x not in self.messages]
 
   @contextlib.contextmanager
-  def noted(self) -> Iterator[None]:
+  def noted(self, why: str = "") -> Iterator[None]:
     """Collects what is refused inside the `with`, and goes on after it."""
     try:
       yield
     except ValueError as error:
-      self.note(error)
+      self.note(ValueError(f"{why}{error}") if why else error)
 
 
 def refusals_of(error: ValueError) -> list[str]:

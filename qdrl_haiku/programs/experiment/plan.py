@@ -99,8 +99,8 @@ def plan_experiment(config: Config) -> Plan:
           repertoire, num_replaced_by_samples=min(2, size - 1))
         config = dataclasses.replace(config, repertoire=repertoire)
       if setup.controller is not None and repertoire.parts[0].batch_size:
-        with refusals.noted():
-          _check_numbered(repertoire.emitter, setup.controller, size)
+        with refusals.noted(f"emitter={repertoire.emitter}: "):
+          controllers.check_controller(setup.controller, size)
       with refusals.noted():
         setup = setup._replace(map_elites=_map_elites(
           config, repertoire, setup.eval_env, search_space))
@@ -189,17 +189,6 @@ def _explore(
   if not isinstance(exploration, controllers.ExplorationConfig):
     exploration = controllers.PBTConfig()
   return controllers.explore(exploration, search_space)
-
-
-def _check_numbered(
-  emitter: str, controller: controllers.Controller, size: int
-) -> None:
-  """Refuses a population whose size the emitter has, by what was given."""
-  try:
-    controllers.check_controller(controller, size)
-  except ValueError as error:
-    message = str(error).replace(f"population_size={size}", f"{emitter=!s}")
-    raise ValueError(message) from error
 
 
 def _map_elites(

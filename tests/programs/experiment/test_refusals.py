@@ -101,11 +101,11 @@ _CASES = [
    "--variation_batch_size=10", "make 10 offspring; give a multiple of 3 that"),
   # Beside defaults that nobody typed.
   ("train_me_pbt", "--emitter=pbt:2,ga:4 --num_replaced=2",
-   "emitter=pbt:2,ga:4 is too small for num_replaced=2, .*replace fewer"),
+   "emitter=pbt:2,ga:4: .*size=2 is too small for num_replaced=2, "),
   ("train_me_pbt", "--population_size=2 --num_replaced=2",
    "population_size=2 is too small for num_replaced=2, since no parent"),
   ("train_me_pbt", "--emitter=pbt:6,ga:4 --controller=mf_pbt",
-   "emitter=pbt:6,ga:4 can't be divided into 2 groups.* a multiple of 8"),
+   "emitter=pbt:6,ga:4: .* can't be divided into 2 groups.* multiple of 8"),
   ("train_pbt", "--num_replaced=8", "size=8 is too small for num_replaced=8"),
   ("train_pbt", "--controller=pb2 --population_size=5000",
    "population_size=5000 is more than the 4096 latest changes"),
