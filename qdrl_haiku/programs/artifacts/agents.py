@@ -87,8 +87,6 @@ def _latest(
     reason = str(error) or "the memory ran out"
     raise ValueError(
       f"{directory.path} can't be read: {reason}; mend that first.") from error
-  finally:
-    checkpoints.close()
 
 
 def _read(

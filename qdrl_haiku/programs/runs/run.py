@@ -203,8 +203,7 @@ def _train(
   interruption.can_wait = False
   if recorder is not None and was_done:
     recorder.finish(state, run_key, record["step"])
-  for file in (writer, checkpoints, best):
-    file.close()
+  writer.close()
   if record["generation"] < num_generations:
     raise Interrupted(f"stopped after generation {record['generation']}")
   if hosts.is_first_host():

@@ -1,26 +1,37 @@
-"""Checkpoints by orbax: atomic, one directory per step, with checksums."""
+"""Checkpoints: directories by step, whole or not there, with checksums.
+
+orbax writes and reads their trees of arrays. Beside it there are a record in
+JSON and the files' checksums; then a rename makes all of it a checkpoint.
+"""
 
 import contextlib
 import errno
 import importlib
+import json
 import logging
 import os
 import pathlib
+import re
 import shutil
 import sys
+import tempfile
 from collections.abc import Collection, Iterator
+from typing import Any
 
 import jax
 
 from qdrl_haiku.distributed import hosts
-from qdrl_haiku.programs.storage import checksums, orbax_paths, stored_trees
+from qdrl_haiku.programs.storage import checksums, stored_trees
 from qdrl_haiku.programs.storage.strict_json import Record
 from qdrl_haiku.trees import named_tree_leaves
 from qdrl_haiku.types import Tree
 
-# Prefixes of checkpoints that were set aside, and of those being deleted; the
-# next run deletes what a kill left of the latter.
-_DAMAGED, _DELETED = "damaged-", "deleted-"
+# Prefixes of checkpoints that were set aside, and of those being written or
+# deleted; the next run deletes what a kill left of the latter.
+_DAMAGED, _PARTIAL = "damaged-", "partial-"
+_RECORD = "record/metadata"
+# What orbax takes for no pattern and no URL, whose parts it would not find.
+_PLAIN = re.compile(r"(/[\w.+=,@-]+)+")
 _Shapes = dict[str, tuple[int, ...]]
 
 
@@ -39,104 +50,81 @@ class Checkpoints:
   ) -> None:
     """Opens a directory."""
     # Here, since importing it takes long.
-    self._ocp = ocp = importlib.import_module("orbax.checkpoint")
+    self._ocp = importlib.import_module("orbax.checkpoint")
     self._verified: set[int] = set()
     self._path = pathlib.Path(path).absolute()
     if writes:
       self._path.mkdir(parents=True, exist_ok=True)
     if writes and hosts.is_first_host():
-      for deleted in self._path.glob(f"{_DELETED}*"):
-        shutil.rmtree(deleted)
-    # The path that orbax gets.
-    self._plain, self._forget_plain = orbax_paths.plain_orbax_path(
-      self._path, self)
-    # orbax warns that it only reads.
-    with contextlib.nullcontext() if writes else _quiet():
-      options = ocp.CheckpointManagerOptions(
-        # The arrays are donated to the next generation, which must not
-        # overwrite what is still being written.
-        enable_async_checkpointing=False, read_only=not writes,
-        # Those of a run that was killed while it wrote.
-        cleanup_tmp_directories=writes)
-      self._manager = ocp.CheckpointManager(self._plain, options=options)
+      for partial in self._path.glob(f"{_PARTIAL}*"):
+        shutil.rmtree(partial)
 
   def steps(self) -> list[int]:
     """Returns the steps of the checkpoints, the latest first."""
-    return sorted(self._manager.all_steps(), reverse=True)
+    names = (x.name for x in self._path.iterdir())
+    return sorted((int(x) for x in names if x.isdigit()), reverse=True)
 
   def save(self, step: int, trees: dict[str, Tree], record: Record) -> None:
-    """Writes a checkpoint, whole or not at all; the first one is read back."""
-    args = self._ocp.args
-    items = {
-      # In a dict, because orbax takes no single array, and a state may be one.
-      name: args.StandardSave({"tree": stored_trees.to_stored_tree(tree)})
-      for name, tree in trees.items()}
-    try:
-      with _quiet():
-        written = self._manager.save(
-          step, args=args.Composite(record=args.JsonSave(record), **items))
-      if not written:
-        raise OSError(f"there is {self.steps()[0]} already")
+    """Writes a checkpoint, whole or not at all."""
+    partial, is_first = self._path / f"{_PARTIAL}{step}", not self.steps()
+    with self._handing(f"checkpoint {step} can't be written") as path, _quiet():
       if hosts.is_first_host():
-        checksums.write_checksums(self._path / str(step))
-      if self.steps() == [step]:
-        self._read_back(step, trees)
-    # A disk that is full makes orbax and tensorstore raise nearly anything.
-    except Exception as error:
-      is_jax = isinstance(error, jax.errors.JaxRuntimeError)
-      if is_jax and jax.process_count() > 1:
-        raise
-      what = f"checkpoint {step} can't be written"
-      raise self._os_error(what, error) from error
+        (partial / _RECORD).parent.mkdir(parents=True)
+        (partial / _RECORD).write_text(json.dumps(record))
+      hosts.wait_for_all_hosts("checkpoint begins")
+      for name, tree in trees.items():
+        # In a dict, because orbax takes no single array, as a state may be.
+        stored = {"tree": stored_trees.to_stored_tree(tree)}
+        folder = path / partial.name / name
+        with self._ocp.Checkpointer(self._handler()) as checkpointer:
+          checkpointer.save(folder, args=self._ocp.args.StandardSave(stored))
+        if is_first:  # orbax has been seen to leave out parts silently.
+          _check_shapes(name, self._shapes_in(folder), _shapes(stored), False)
+      if hosts.is_first_host():
+        checksums.write_checksums(partial)
+        partial.rename(self._path / str(step))
+      hosts.wait_for_all_hosts("checkpoint is written")
 
   def num_rows(self, step: int, name: str) -> int:
     """Returns how many rows the arrays of a tree have in a checkpoint."""
-    with self._reading(step):
-      return next(iter(self._stored_shapes(step, name).values()))[0]
+    with self._reading(step) as folder:
+      return next(iter(self._shapes_in(folder / name).values()))[0]
 
   def restore(
     self, step: int, like: dict[str, Tree], resized: Collection[str] = ()
   ) -> dict[str, Tree]:
     """Reads trees; resized ones may have another number of rows."""
-    args = self._ocp.args
     wanted = {
-      name: {"tree": jax.tree.map(stored_trees.stored_tree_leaf, tree)}
+      name: {"tree": stored_trees.to_stored_tree(tree)}
       for name, tree in like.items()}
-    with self._reading(step):
-      found = {name: self._stored_shapes(step, name) for name in like}
+    with self._reading(step) as folder:
+      found = {name: self._shapes_in(folder / name) for name in like}
     # Or orbax would leave reads unfinished, whose complaints fill pages.
     for name, tree in wanted.items():
       what = f"{name} of checkpoint {step}"
       _check_shapes(what, found[name], _shapes(tree), name in resized)
-    items = {
-      name: args.StandardRestore(tree, strict=name not in resized)
-      for name, tree in wanted.items()}
-    with self._reading(step):
-      restored = self._manager.restore(step, args=args.Composite(**items))
-    return {
-      name: stored_trees.from_stored_tree(restored[name]["tree"], like=tree)
-      for name, tree in like.items()}
+    restored = {}
+    with self._reading(step) as folder:
+      for name, tree in wanted.items():
+        args = self._ocp.args.StandardRestore(tree, strict=name not in resized)
+        read = self._handler().restore(folder / name, args=args)
+        restored[name] = stored_trees.from_stored_tree(read["tree"], like[name])
+    return restored
 
   def record(self, step: int) -> Record:
     """Reads the JSON record of a checkpoint."""
-    args = self._ocp.args
-    wanted = args.Composite(record=args.JsonRestore())
-    with self._reading(step):
-      return self._manager.restore(step, args=wanted)["record"]
+    with self._reading(step) as folder:
+      return json.loads((folder / _RECORD).read_text())
 
   def keep(self, steps: Collection[int]) -> None:
     """Deletes all checkpoints but some; a kill leaves none of them in part."""
+    hosts.wait_for_all_hosts("checkpoints were read")
+    self._verified.intersection_update(steps)
     unwanted = set(self.steps()) - set(steps)
-    if not unwanted:
-      return
-    if hosts.is_first_host():
-      for step in sorted(unwanted):
-        deleted = self._path / f"{_DELETED}{step}"
-        (self._path / str(step)).rename(deleted)
-        shutil.rmtree(deleted)
-    hosts.wait_for_all_hosts("checkpoints are deleted")
-    self._verified -= unwanted
-    self._manager.reload()
+    for step in sorted(unwanted) if hosts.is_first_host() else ():
+      partial = self._path / f"{_PARTIAL}{step}"
+      (self._path / str(step)).rename(partial)
+      shutil.rmtree(partial)
 
   def set_aside(self, step: int) -> pathlib.Path:
     """Renames a checkpoint, so that it no longer counts as one."""
@@ -150,43 +138,50 @@ class Checkpoints:
       (self._path / str(step)).rename(aside)
     hosts.wait_for_all_hosts("checkpoint is set aside")
     self._verified.discard(step)
-    self._manager.reload()
     return aside
 
   def has_set_aside(self) -> bool:
     """Returns whether any checkpoint was set aside."""
     return any(self._path.glob(f"{_DAMAGED}*"))
 
-  def close(self) -> None:
-    """Ends the manager's threads."""
-    self._manager.close()
-    self._forget_plain()
+  def _handler(self) -> Any:
+    return self._ocp.StandardCheckpointHandler()
 
-  def _stored_shapes(self, step: int, name: str) -> _Shapes:
+  def _shapes_in(self, folder: pathlib.Path) -> _Shapes:
     """Returns shapes of a tree's leaves by path; none if there is no tree."""
-    folder = self._plain / str(step) / name
-    return (
-      _shapes(orbax_paths.orbax_metadata(folder)) if folder.exists() else {})
+    if not folder.exists():
+      return {}
+    found = self._handler().metadata(folder)
+    return _shapes(getattr(found, "tree", found))
 
   @contextlib.contextmanager
-  def _reading(self, step: int) -> Iterator[None]:
-    """Says which checkpoint can't be read, and whether it's damaged."""
-    try:
+  def _reading(self, step: int) -> Iterator[pathlib.Path]:
+    """Returns a checkpoint's folder; says if it's damaged or can't be read."""
+    with self._handing(f"checkpoint {step} can't be read") as path:
       # Before orbax stumbles over damage, which would leave reads unfinished.
       if step not in self._verified:
         self._verify(step)
-      yield
-    except (DamagedCheckpoint, MemoryError, jax.errors.JaxRuntimeError):
-      raise
-    # orbax, tensorstore and json raise nearly anything.
-    except Exception as error:
-      what = f"checkpoint {step} can't be read"
-      fix = ""
-      if not os.path.exists(self._path / str(step) / checksums.NAME):
-        fix = (
-          "; a kill left it without checksums, which would tell whether it is "
-          "damaged; rename it to take the one before")
-      raise self._os_error(what, error, fix) from error
+      yield path / str(step)
+
+  @contextlib.contextmanager
+  def _handing(self, what: str) -> Iterator[pathlib.Path]:
+    """Returns the directory as orbax takes it, and makes OSErrors of others."""
+    with contextlib.ExitStack() as stack:
+      path = self._path
+      if not _PLAIN.fullmatch(str(path)):
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        path = pathlib.Path(folder) / "checkpoints"
+        path.symlink_to(self._path, target_is_directory=True)
+      try:
+        yield path
+      except (DamagedCheckpoint, MemoryError, jax.errors.JaxRuntimeError):
+        raise
+      # orbax, tensorstore and json raise nearly anything, as on a full disk.
+      except Exception as error:
+        text = str(error).replace(str(path), str(self._path))
+        line = (text.splitlines() or [type(error).__name__])[0][:200]
+        number = getattr(error, "errno", None) or errno.EIO
+        raise OSError(number, f"{what}: {line}", str(self._path)) from error
 
   def _verify(self, step: int) -> None:
     """Raises if a checkpoint is damaged, or can't be read, for any process."""
@@ -203,30 +198,6 @@ class Checkpoints:
         f"checkpoint {step} in {self._path} is damaged: "
         f"{damage or 'another process finds it so'}")
     self._verified.add(step)
-
-  def _read_back(self, step: int, names: Collection[str]) -> None:
-    """Sets the first checkpoint aside and raises if a tree can't be read."""
-    error = None
-    try:
-      for name in names:
-        orbax_paths.read_smallest_orbax_array(self._plain / str(step) / name)
-    except Exception as raised:
-      error = raised
-    if hosts.any_host(error is not None):
-      raise OSError(
-        "it can't be read back, so choose another directory; it is set aside "
-        f"as {self.set_aside(step).name} ({self._first_line(error)})")
-
-  def _first_line(self, error: Exception | None) -> str:
-    """Returns the first line of an error, of the path that the user knows."""
-    text = str(error).replace(str(self._plain), str(self._path))
-    return (text.splitlines() or [type(error).__name__])[0][:200]
-
-  def _os_error(self, what: str, error: Exception, fix: str = "") -> OSError:
-    """Returns an error of the same number, with a message and the path."""
-    number = getattr(error, "errno", None) or errno.EIO
-    message = f"{what}: {self._first_line(error)}{fix}"
-    return OSError(number, message, str(self._path))
 
 
 @contextlib.contextmanager

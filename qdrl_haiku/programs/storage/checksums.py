@@ -8,8 +8,6 @@ import json
 import pathlib
 import zlib
 
-from qdrl_haiku import files
-
 NAME = "checksums.json"
 """Name of the file of checksums in the checkpoint's directory."""
 
@@ -17,22 +15,19 @@ _BLOCK = 1 << 20
 
 
 def write_checksums(folder: pathlib.Path) -> None:
-  """Notes what the files of a finished checkpoint hold."""
+  """Notes what the files of a checkpoint hold."""
   checksums = {
     str(path.relative_to(folder)): _crc32(path)
     for path in sorted(folder.rglob("*"))
-    if path.is_file()
-    and path.name != NAME
-    and not files.is_file_cut_short(path)}
-  with files.file_written_whole(folder / NAME) as temporary:
-    temporary.write_text(json.dumps(checksums))
+    if path.is_file()}
+  (folder / NAME).write_text(json.dumps(checksums))
 
 
 def checksum_damage(folder: pathlib.Path) -> str | None:
   """Returns how the files of a checkpoint differ from what was noted.
 
-  There are no checksums if a kill came after orbax had renamed the finished
-  checkpoint, but before they were written; then no difference is found.
+  There may be no checksums where a kill came while qdrl_haiku 0.4 wrote them;
+  then no difference is found.
   """
   if _is_missing(folder, NAME):
     return None

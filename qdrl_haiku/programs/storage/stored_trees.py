@@ -9,24 +9,19 @@ from qdrl_haiku.types import Array, Tree
 
 
 def to_stored_tree(tree: Tree) -> Tree:
-  """Returns a tree as it is stored."""
+  """Returns arrays, or shapes and dtypes of them, as they are stored."""
 
-  def convert(x: Array) -> Array | None:
+  def convert(x: Any) -> Any:
     if not x.size:
       return None
-    return jax.random.key_data(x) if _is_key(x) else x
+    if not _is_key(x):
+      return x
+    if isinstance(x, jax.Array):
+      return jax.random.key_data(x)
+    data = jax.eval_shape(jax.random.key_data, x)
+    return jax.ShapeDtypeStruct(data.shape, data.dtype, sharding=x.sharding)
 
   return jax.tree.map(convert, tree)
-
-
-def stored_tree_leaf(x: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct | None:
-  """Returns what orbax is to restore where an array is wanted."""
-  if not x.size:
-    return None
-  if not _is_key(x):
-    return x
-  data = jax.eval_shape(jax.random.key_data, x)
-  return jax.ShapeDtypeStruct(data.shape, data.dtype, sharding=x.sharding)
 
 
 def from_stored_tree(tree: Tree, like: Tree) -> Tree:

@@ -57,7 +57,6 @@ def _write(
     checkpoints = Checkpoints(logdir / "best", writes=True)
     record = dict(zip(("generation", "member"), best, strict=True))
     checkpoints.save(7, {"learner": np.zeros(1)}, record)
-    checkpoints.close()
   return str(logdir)
 
 

@@ -84,7 +84,6 @@ def checkpoint(logdir, setup=SETUP):
   like = resume_lib.trees_to_resume(
     runs.RunConfig(logdir=str(logdir)), common.init(setup))
   trees, record = found.restore(step, like), found.record(step)
-  found.close()
   return trees, {k: v for k, v in record.items() if k != "walltime"}
 
 

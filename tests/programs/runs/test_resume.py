@@ -160,7 +160,7 @@ def test_an_unreadable_checkpoint_ends_the_run(trained, tmp_path, monkeypatch):
     raise OSError(errno.ESTALE, "Stale file handle")
 
   with monkeypatch.context() as patch:
-    patch.setattr(ocp.CheckpointManager, "restore", fail)
+    patch.setattr(ocp.StandardCheckpointHandler, "restore", fail)
     with pytest.raises(OSError, match="checkpoint 64 can't be read") as raised:
       run(logdir, 5, resume=True)
   assert raised.value.errno == errno.ESTALE
