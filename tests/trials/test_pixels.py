@@ -23,8 +23,7 @@ class Light:
     column = jax.random.randint(key, (), 0, _SIZE)
     picture = jnp.zeros((_SIZE, _SIZE, 1), jnp.uint8).at[:, column].set(255)
     side = jnp.where(column < _SIZE // 2, -1.0, 1.0)
-    return environments.State(
-      (next_key, side), picture, reward, jnp.zeros(()))
+    return environments.State((next_key, side), picture, reward, jnp.zeros(()))
 
   def reset(self, key):
     return self._state(key, jnp.zeros(()))

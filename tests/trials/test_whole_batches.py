@@ -7,11 +7,7 @@ from qdrl_haiku import environments, learners, specs, training
 
 
 class Flock(environments.BatchedEnvironment):
-  """Points on a line, all in one array, which can't be told apart.
-
-  Neither can single ones be kept, copied or begin again, nor can devices share
-  them. The reward is nearness to 0.
-  """
+  """Points on a line that the actions push, all in one array, to come to 0."""
 
   observation_spec = specs.Array((1,))
   action_spec = specs.Continuous(1)
@@ -26,11 +22,10 @@ class Flock(environments.BatchedEnvironment):
       "truncation": zero + ended})
 
   def reset(self, key):
-    shape = key.shape
-    first = key.reshape(-1)[0]
-    points = jax.random.uniform(first, (key.size,), minval=-1.0, maxval=1.0)
+    points = jax.random.uniform(
+      key.reshape(-1)[0], (key.size,), minval=-1.0, maxval=1.0)
     steps = jnp.zeros(1, jnp.int32)
-    return self._state(points, steps, shape, jnp.zeros(shape), 0.0)
+    return self._state(points, steps, key.shape, jnp.zeros(key.shape), 0.0)
 
   def advance(self, state, action):
     points, steps = state.pipeline_state
