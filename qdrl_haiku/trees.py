@@ -37,6 +37,12 @@ def choose_rows(where: Array, on_true: Tree, on_false: Tree) -> Tree:
     lambda x, y: jax.vmap(jnp.where)(where, x, y), on_true, on_false)
 
 
+def row_shapes(tree: Tree, n: int) -> Tree:
+  """Returns the shapes and dtypes of n rows like a tree's, leaves [C, ...]."""
+  return jax.tree.map(
+    lambda x: jax.ShapeDtypeStruct((n, *x.shape[1:]), x.dtype), tree)
+
+
 def tree_difference(found: Tree, expected: Tree) -> str | None:
   """Returns how two trees of arrays or shapes differ; None if they don't."""
   structures: list[object] = [jax.tree.structure(x) for x in (found, expected)]

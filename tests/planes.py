@@ -22,10 +22,9 @@ def in_cells(tessellation, cells, elites, fitness, descriptors):
     leaf[cells] = values
     return leaf
 
-  kind = getattr(tessellation, "repertoire_type", map_elites.Repertoire)
-  return kind(
+  return map_elites.Repertoire(
     jax.tree.map(spread, elites), spread(fitness, -np.inf), spread(descriptors),
-    np.zeros((), np.int32), tessellation)
+    np.zeros((), np.int32), tessellation, container="cells")
 
 
 def repertoire(tessellation, descriptors, fitness):

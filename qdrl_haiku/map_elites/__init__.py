@@ -3,23 +3,32 @@
 A repertoire knows no learner, actor or environment: it stores any pytree.
 """
 
+from typing import NoReturn
+
 from qdrl_haiku.map_elites import storage
+from qdrl_haiku.map_elites.candidates import Candidates
 from qdrl_haiku.map_elites.cma_emitter import cma_emitter
 from qdrl_haiku.map_elites.cma_es import Strategies, cma_es
+from qdrl_haiku.map_elites.containers import (
+  Again,
+  Container,
+  cells,
+  one_per_place,
+)
 from qdrl_haiku.map_elites.critic_emitter import (
   Teacher,
   dcrl_emitter,
   dcrl_similarity,
   pga_emitter,
 )
-from qdrl_haiku.map_elites.dominated_novelty import DominatedNovelty
+from qdrl_haiku.map_elites.dominated_novelty import dominated_novelty
 from qdrl_haiku.map_elites.emitters import (
   Emitter,
   Evaluated,
   check,
   genetic_emitter,
 )
-from qdrl_haiku.map_elites.loop import EvaluateFn, add_and_tell, init, step
+from qdrl_haiku.map_elites.loop import EvaluateFn, add_and_tell, ask, init, step
 from qdrl_haiku.map_elites.metrics import metrics
 from qdrl_haiku.map_elites.multi_emitter import multi_emitter
 from qdrl_haiku.map_elites.pbt_emitter import (
@@ -28,7 +37,11 @@ from qdrl_haiku.map_elites.pbt_emitter import (
   pbt_emitter,
 )
 from qdrl_haiku.map_elites.repertoire import Repertoire
-from qdrl_haiku.map_elites.resampling import DeepArchive, Resampling
+from qdrl_haiku.map_elites.resampling import (
+  DeepArchive,
+  Resampling,
+  deep_archive,
+)
 from qdrl_haiku.map_elites.tessellation import (
   CVT,
   Grid,
@@ -43,3 +56,13 @@ from qdrl_haiku.map_elites.variation import (
   vary_elites,
   weights_only,
 )
+
+
+def __getattr__(name: str) -> NoReturn:
+  """Says what became of the class of 0.4 from which containers were made."""
+  more = ""
+  if name == "DominatedNovelty":
+    more = (
+      "; its subclasses' `places` is now a function of map_elites."
+      "one_per_place, which makes a map_elites.Container")
+  raise AttributeError(f"module {__name__!r} has no attribute {name!r}{more}")

@@ -16,6 +16,7 @@ from qdrl_haiku.map_elites import variation
 from qdrl_haiku.map_elites.cma_es import Strategies
 from qdrl_haiku.map_elites.emitters import Emitter, Evaluated
 from qdrl_haiku.map_elites.repertoire import Repertoire
+from qdrl_haiku.map_elites.tessellation import Unstructured
 from qdrl_haiku.types import Array, Key, Metrics, Tree
 
 
@@ -99,7 +100,8 @@ def cma_emitter(
     state: CMAState, repertoire: Repertoire, evaluated: Evaluated, key: Key
   ) -> CMAState:
     fitness = evaluated.fitness
-    cells = repertoire.cells_of(evaluated.descriptors)
+    assert not isinstance(repertoire.tessellation, Unstructured)
+    cells = repertoire.tessellation.cell(evaluated.descriptors)
     before = state.fitness.at[cells].get(mode="fill", fill_value=jnp.inf)
     is_new = before == -jnp.inf
     improvement = jnp.where(is_new, fitness, fitness - before)

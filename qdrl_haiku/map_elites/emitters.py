@@ -17,9 +17,10 @@ class Evaluated(NamedTuple):
 
   Attributes:
     genotypes: leaves [B, ...], of the repertoire's kind.
-    fitness: [B].
+    fitness: [B]; or [B, M], of M objectives, where the container takes it.
     descriptors: [B, D].
-    extra: by name what an emitter `needs` beside them, leaves [B, ...].
+    extra: by name what an emitter `needs`, and what a container keeps beside
+      them, leaves [B, ...].
   """
 
   genotypes: Tree
@@ -52,6 +53,8 @@ class Emitter(NamedTuple):
       number may differ from B; None if the emitter doesn't use them.
     shared: a tree prefix of the state: True for arrays that devices share along
       their first axis, which is of agents that train; False for all others.
+    extras: (state) -> by name what the container keeps with each individual of
+      the last `ask`, leaves [B, ...]; zeros for those that it didn't make.
   """
 
   init: Callable[[Key, Repertoire], Tree]
@@ -62,6 +65,7 @@ class Emitter(NamedTuple):
   metrics: Callable[[Tree], Metrics] = lambda state: {}
   tell_first: TellFn | None = None
   shared: Tree = False
+  extras: Callable[[Tree], dict[str, Tree]] = lambda state: {}
 
 
 def genetic_emitter(variation_fn: VariationFn, batch_size: int) -> Emitter:

@@ -7,12 +7,10 @@ agents.
 from typing import Protocol
 
 import jax
+import jax.numpy as jnp
 
+from qdrl_haiku.map_elites.containers import Container, fill_container
 from qdrl_haiku.map_elites.emitters import Emitter, Evaluated, check_emitter_ask
-from qdrl_haiku.map_elites.multi_emitter import MultiEmitterState
-from qdrl_haiku.map_elites.repertoire import Repertoire
-from qdrl_haiku.map_elites.resampling import DeepArchive
-from qdrl_haiku.map_elites.tessellation import Tessellation
 from qdrl_haiku.prng import OfGeneration
 from qdrl_haiku.types import Array, Key, Tree
 
@@ -30,84 +28,105 @@ class EvaluateFn(Protocol):
       key: consumed.
 
     Returns:
-      Fitness [B], floats; descriptors [B, D], floats; and by name what an
-      emitter `needs` of the evaluation, leaves [B, ...], {} for most.
+      Fitness [B], or [B, M] of M objectives, floats; descriptors [B, D],
+      floats; and by name what the emitter `needs` and the container `keeps` of
+      the evaluation, leaves [B, ...], {} for most.
     """
 
 
 def init(
-  emitter: Emitter, tessellation: Tessellation, evaluated: Evaluated, key: Key
-) -> tuple[Repertoire, Tree]:
-  """Makes a repertoire of first individuals, and the emitter's state.
+  emitter: Emitter, container: Container, evaluated: Evaluated, key: Key
+) -> tuple[Tree, Tree]:
+  """Makes a container's state of first individuals, and the emitter's.
 
   Args:
     emitter: where later ones come from.
-    tessellation: of the descriptors' space.
-    evaluated: the first individuals, leaves [B, ...], B >= 1; its `extra` is
-      for `Emitter.tell_first` alone.
+    container: such as `cells(tessellation)`.
+    evaluated: the first individuals, leaves [B, ...], B >= 1; what of `extra`
+      the container doesn't keep is for `Emitter.tell_first` alone.
     key: consumed.
+
+  Raises:
+    ValueError: if a function of the container returns something else than
+      `Container` says.
   """
-  repertoire = Repertoire.init(
-    jax.tree.map(lambda x: x[0], evaluated.genotypes), tessellation
-  ).add(*evaluated[:3])
-  state = emitter.init(jax.random.fold_in(key, OfGeneration.ASK), repertoire)
+  repertoire = fill_container(container, evaluated, {})
+  state = emitter.init(
+    jax.random.fold_in(key, OfGeneration.ASK), container.show(repertoire))
+  # What the emitter says of individuals is known when it has a state.
+  if extras := jax.eval_shape(emitter.extras, state):
+    extras = jax.tree.map(
+      lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), extras)
+    repertoire = fill_container(container, evaluated, extras)
   if emitter.tell_first is not None:
     key = jax.random.fold_in(key, OfGeneration.TELL)
-    state = emitter.tell_first(state, repertoire, evaluated, key)
+    shown = container.show(repertoire)
+    state = emitter.tell_first(state, shown, evaluated, key)
   return repertoire, state
 
 
 def step(
-  emitter: Emitter, evaluate: EvaluateFn, repertoire: Repertoire, state: Tree,
-  key: Key,
-) -> tuple[Repertoire, Tree]:
+  emitter: Emitter, container: Container, evaluate: EvaluateFn,
+  repertoire: Tree, state: Tree, key: Key,
+) -> tuple[Tree, Tree]:
   """Asks an emitter for individuals, evaluates, adds and tells.
 
   Args:
     emitter: where individuals come from; several are one by `multi_emitter`.
+    container: says who stays.
     evaluate: see `EvaluateFn`.
-    repertoire: as it is.
+    repertoire: the container's state, which it `show`s.
     state: the emitter's.
     key: consumed.
 
   Returns:
-    The repertoire and the emitter's state.
+    The container's state and the emitter's.
 
   Raises:
     ValueError: if the emitter returns something else than `Emitter` says.
   """
-  asked = emitter.ask(
-    state, repertoire, jax.random.fold_in(key, OfGeneration.ASK))
-  genotypes, state = check_emitter_ask(emitter, repertoire, asked)
+  genotypes, repertoire, state = ask(emitter, container, repertoire, state, key)
   evaluate_key = jax.random.fold_in(key, OfGeneration.EVALUATE)
   evaluated = Evaluated(genotypes, *evaluate(genotypes, evaluate_key))
-  repertoire, _, state = add_and_tell(
-    emitter, repertoire, (), state, evaluated, key)
-  return repertoire, state
+  return add_and_tell(emitter, container, repertoire, state, evaluated, key)
+
+
+def ask(
+  emitter: Emitter, container: Container, repertoire: Tree, state: Tree,
+  key: Key,
+) -> tuple[Tree, Tree, Tree]:
+  """Makes the individuals to be evaluated in a generation, whose key it takes.
+
+  Returns B + R individuals, the emitter's and then those that the container
+  wants to be evaluated again; the container's state and the emitter's.
+  """
+  shown = container.show(repertoire)
+  asked = emitter.ask(state, shown, jax.random.fold_in(key, OfGeneration.ASK))
+  genotypes, state = check_emitter_ask(emitter, shown, asked)
+  if container.again is not None:
+    drawn, repertoire = container.again.ask(
+      repertoire, jax.random.fold_in(key, OfGeneration.RESAMPLE))
+    genotypes = jax.tree.map(
+      lambda *x: jnp.concatenate(x), genotypes, drawn)
+  return genotypes, repertoire, state
 
 
 def add_and_tell(
-  emitter: Emitter, repertoire: Repertoire, archive: DeepArchive | tuple[()],
-  state: Tree, evaluated: Evaluated, key: Key,
-) -> tuple[Repertoire, DeepArchive | tuple[()], Tree]:
-  """Adds evaluated individuals and tells the emitter; takes a generation's key.
+  emitter: Emitter, container: Container, repertoire: Tree, state: Tree,
+  evaluated: Evaluated, key: Key,
+) -> tuple[Tree, Tree]:
+  """Adds what `ask` made; tells the emitter of the B that are its own.
 
-  With an archive the B new individuals are followed by the R that
-  `DeepArchive.sample` drew, and the emitter is told of the new ones alone. The
-  archive then tells `multi_emitter` which emitter found each elite, as an elite
-  may have moved to another cell or come back.
+  Takes and returns what `step` does, and the `Evaluated` [B + R, ...].
   """
-  is_multiple = isinstance(state, MultiEmitterState)
-  if archive:
-    labels = state.emitters if is_multiple else None
+  if container.again is not None:
     size = emitter.batch_size
-    again = evaluated.fitness[size:], evaluated.descriptors[size:]
+    repertoire = container.again.tell(
+      repertoire, evaluated.fitness[size:], evaluated.descriptors[size:])
     evaluated = jax.tree.map(lambda x: x[:size], evaluated)
-    repertoire, archive = archive.add(repertoire, evaluated, again, labels)
-  else:
-    repertoire = repertoire.add(*evaluated[:3])
+  kept = {name: evaluated.extra[name] for name in container.keeps}
+  kept |= emitter.extras(state)
+  repertoire = container.add(repertoire, evaluated._replace(extra=kept))
   tell_key = jax.random.fold_in(key, OfGeneration.TELL)
-  state = emitter.tell(state, repertoire, evaluated, tell_key)
-  if archive and is_multiple:
-    state = state._replace(found_by=archive.elite_labels)
-  return repertoire, archive, state
+  state = emitter.tell(state, container.show(repertoire), evaluated, tell_key)
+  return repertoire, state

@@ -4,7 +4,6 @@ With shares that adapt it is a bandit over emitters: Cully (2021),
 "Multi-emitter MAP-Elites", arXiv:2007.05352.
 """
 
-import itertools
 import math
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -17,6 +16,9 @@ from qdrl_haiku.map_elites.emitters import Emitter, Evaluated
 from qdrl_haiku.map_elites.repertoire import Repertoire
 from qdrl_haiku.types import Array, Key, Metrics, Tree
 
+FOUND_BY = "emitter"
+"""Name of the extra that says which emitter made an elite, counted from 1."""
+_TURN = "turn"  # In which it was made; those of 0 are the first individuals.
 # Decay of counts from one generation to the next: ten of them matter.
 _MEMORY = 0.9
 # B of them share exactly if (2 B - 1) B fits into an int32.
@@ -27,20 +29,19 @@ class MultiEmitterState(NamedTuple):
   """Holds the states of K emitters."""
 
   states: tuple[Tree, ...]
-  found_by: Array  # Emitter that made each elite, int32 [C]; -1 for none.
-  fitness: Array  # The repertoire's when `ask` was called, float32 [C].
-  descriptors: Array  # Likewise, float32 [C, D].
+  turn: Array  # How many times `ask` was called, int32 [].
   emitters: Array  # Emitter of each individual of the last `ask`, int32 [B].
   rows: Array  # The individual's row in that emitter's own batch, int32 [B].
   evaluated: Array  # Decayed counts of evaluated individuals, float32 [K].
   improved: Array  # Likewise, of cells filled or improved, float32 [K].
+  num_elites: Array  # That each has found, int32 [K].
 
 
 def multi_emitter(
   emitters: Mapping[str, Emitter], batch_size: int | None = None,
   exploration: float = 0.1,
 ) -> Emitter:
-  """Makes one emitter of several, and remembers which found which elite.
+  """Makes one emitter of several, and says which found which elite.
 
   Without `batch_size` all of their individuals are evaluated, and each emitter
   is told of its own. With it only B are, chosen one by one from the emitter
@@ -64,8 +65,8 @@ def multi_emitter(
       f"{batch_size} individuals are too many for shares that adapt; make at "
       f"most {_MAX_SHARED} in a generation, or give each emitter a number.")
   parts = tuple(emitters.values())
-  ends = list(itertools.accumulate(part.batch_size for part in parts))
-  size = ends[-1] if batch_size is None else batch_size
+  sizes = [part.batch_size for part in parts]
+  size = sum(sizes) if batch_size is None else batch_size
 
   def of_each(
     function: Callable[[int, Emitter, Key], Tree], key: Key
@@ -77,12 +78,11 @@ def multi_emitter(
   def init(key: Key, repertoire: Repertoire) -> MultiEmitterState:
     return MultiEmitterState(
       states=of_each(lambda i, part, key: part.init(key, repertoire), key),
-      found_by=jnp.full(repertoire.fitness.shape, -1, jnp.int32),
-      fitness=jnp.copy(repertoire.fitness),
-      descriptors=jnp.copy(repertoire.descriptors),
-      emitters=jnp.zeros(size, jnp.int32), rows=jnp.zeros(size, jnp.int32),
+      turn=jnp.zeros((), jnp.int32), emitters=jnp.zeros(size, jnp.int32),
+      rows=jnp.zeros(size, jnp.int32),
       evaluated=jnp.zeros(len(parts), jnp.float32),
-      improved=jnp.zeros(len(parts), jnp.float32))
+      improved=jnp.zeros(len(parts), jnp.float32),
+      num_elites=jnp.zeros(len(parts), jnp.int32))
 
   def ask(
     state: MultiEmitterState, repertoire: Repertoire, key: Key
@@ -91,23 +91,18 @@ def multi_emitter(
       lambda i, part, key: part.ask(state.states[i], repertoire, key), key)
     genotypes, states = zip(*asked, strict=True)
     individuals = jax.tree.map(lambda *x: jnp.concatenate(x), *genotypes)
-    if batch_size is None:
-      counts = jnp.array([part.batch_size for part in parts], jnp.int32)
-    else:
+    counts = jnp.array(sizes, jnp.int32)
+    if batch_size is not None:
       counts = multi_emitter_shares(
         state.evaluated, state.improved, size, exploration)
-    numbers = jnp.arange(size)
-    chosen = jnp.searchsorted(jnp.cumsum(counts), numbers, side="right")
-    chosen = chosen.astype(jnp.int32)
-    rows = numbers - (jnp.cumsum(counts) - counts)[chosen]
+    chosen, rows = _places(counts, size)
     if batch_size is not None:
       # The middles of equal parts, so that all kinds of individuals take part.
       rows = (2 * rows + 1) * size // (2 * counts[chosen])
       places = chosen * size + rows
       individuals = jax.tree.map(lambda x: x[places], individuals)
     return individuals, state._replace(
-      states=states, fitness=jnp.copy(repertoire.fitness),
-      descriptors=jnp.copy(repertoire.descriptors), emitters=chosen,
+      states=states, turn=state.turn + 1, emitters=chosen,
       rows=rows.astype(jnp.int32))
 
   def tell(
@@ -115,36 +110,24 @@ def multi_emitter(
     key: Key,
   ) -> MultiEmitterState:
     def tell_one(i: int, part: Emitter, key: Key) -> Tree:
-      needed = {
-        name: x
-        for name, x in evaluated.extra.items()
-        if name in part.needs or (part.needs and name == "lengths")}
-      own = evaluated._replace(extra=needed)
+      own = _needed(part, evaluated)
       if batch_size is None:
-        start = ends[i] - part.batch_size
-        own = jax.tree.map(lambda x: x[start : ends[i]], own)
+        start = sum(sizes[:i])
+        own = jax.tree.map(lambda x: x[start : start + sizes[i]], own)
       else:
         own = _own(state, i, own)
       return part.tell(state.states[i], repertoire, own, key)
 
-    num_cells = repertoire.fitness.shape[0]
-    # A cell whose elite is the same as at `ask` wasn't improved.
-    cells = repertoire.find(evaluated.fitness, evaluated.descriptors)
-    is_same = (repertoire.fitness == state.fitness) & jnp.all(
-      repertoire.descriptors == state.descriptors, axis=1)
-    is_elite = ~is_same.at[cells].get(mode="fill", fill_value=True)
-    # The last emitter of equal elites, whatever the order of writing.
-    found_by = (
-      jnp.full(num_cells, -1, jnp.int32)
-      .at[jnp.where(is_elite, cells, num_cells)]
-      .max(state.emitters, mode="drop"))
     numbers = jnp.arange(len(parts))[:, None]
+    made_by = repertoire.extras[FOUND_BY] == 1 + numbers
+    made_by &= repertoire.occupied
+    is_new = repertoire.extras[_TURN] == state.turn
     return state._replace(
       states=of_each(tell_one, key),
-      found_by=jnp.where(found_by >= 0, found_by, state.found_by),
       evaluated=_MEMORY * state.evaluated
       + jnp.sum(state.emitters == numbers, axis=1),
-      improved=_MEMORY * state.improved + jnp.sum(found_by == numbers, axis=1))
+      improved=_MEMORY * state.improved + jnp.sum(made_by & is_new, axis=1),
+      num_elites=jnp.sum(made_by, axis=1, dtype=jnp.int32))
 
   def tell_first(
     state: MultiEmitterState, repertoire: Repertoire, evaluated: Evaluated,
@@ -162,16 +145,20 @@ def multi_emitter(
     for i, (name, part) in enumerate(emitters.items()):
       own = part.metrics(state.states[i]) | {
         "share": jnp.mean(state.emitters == i),
-        "num_elites": jnp.sum(state.found_by == i)}
+        "num_elites": state.num_elites[i]}
       numbers |= {f"{name}/{key}": x for key, x in own.items()}
     return numbers
 
-  needs = sorted({name for part in parts for name in part.needs})
   is_told = any(part.tell_first for part in parts)
-  first = tell_first if is_told else None
-  shared = trees.tree_prefix(
-    MultiEmitterState, False, states=tuple(part.shared for part in parts))
-  return Emitter(init, ask, tell, size, tuple(needs), metrics, first, shared)
+  return Emitter(
+    init, ask, tell, size,
+    needs=tuple(sorted({name for part in parts for name in part.needs})),
+    metrics=metrics, tell_first=tell_first if is_told else None,
+    shared=trees.tree_prefix(
+      MultiEmitterState, False, states=tuple(part.shared for part in parts)),
+    extras=lambda state: {
+      FOUND_BY: 1 + state.emitters,
+      _TURN: jnp.full(size, state.turn)})
 
 
 def multi_emitter_shares(
@@ -191,6 +178,20 @@ def multi_emitter_shares(
   return jax.lax.scan(choose, counts, None, batch_size)[0]
 
 
+def _places(counts: Array, size: int) -> tuple[Array, Array]:
+  """Returns the emitter of each individual, and its row among its own."""
+  ends, numbers = jnp.cumsum(counts), jnp.arange(size)
+  emitters = jnp.searchsorted(ends, numbers, side="right").astype(jnp.int32)
+  return emitters, numbers - (ends - counts)[emitters]
+
+
+def _needed(part: Emitter, evaluated: Evaluated) -> Evaluated:
+  """Returns evaluations with what an emitter needs of them."""
+  names = {*part.needs, "lengths"} if part.needs else ()
+  extra = {name: x for name, x in evaluated.extra.items() if name in names}
+  return evaluated._replace(extra=extra)
+
+
 def _own(state: MultiEmitterState, i: int, evaluated: Evaluated) -> Evaluated:
   """Returns the evaluations in the order of emitter i's own batch."""
   size = state.rows.shape[0]
@@ -204,4 +205,5 @@ def _own(state: MultiEmitterState, i: int, evaluated: Evaluated) -> Evaluated:
   if "lengths" in own.extra:
     lengths = jnp.where(known[:, None], own.extra["lengths"], 0)
     own = own._replace(extra=own.extra | {"lengths": lengths})
-  return own._replace(fitness=jnp.where(known, own.fitness, jnp.nan))
+  missing = jnp.full_like(own.fitness, jnp.nan)
+  return own._replace(fitness=trees.choose_rows(known, own.fitness, missing))

@@ -1,31 +1,36 @@
-"""Adding to a repertoire where evaluations are noisy: Extract-ME.
+"""A container for evaluations that are noisy: Extract-ME.
 
 Flageat et al. (2025), "Extract-QD framework: a generic approach for
 quality-diversity in noisy, stochastic or uncertain domains", arXiv:2502.06585.
 
 Each cell keeps its `depth` fittest individuals, each with the means of all its
 evaluations. In each generation some of them are evaluated again, more often the
-fitter ones of a cell, and ranked by their new means. The repertoire has the
+fitter ones of a cell, and ranked by their new means. What is shown is the
 fittest of each cell.
 """
 
 import dataclasses
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import trees
 from qdrl_haiku.config import Settings, setting
-from qdrl_haiku.map_elites.emitters import Evaluated
-from qdrl_haiku.map_elites.repertoire import (
-  Repertoire,
+from qdrl_haiku.map_elites.candidates import (
+  Candidates,
   canonical_in_repertoire,
-  hash_for_repertoire,
+  count_outside,
 )
-from qdrl_haiku.map_elites.tessellation import MAX_CELLS, Tessellation
-from qdrl_haiku.prng import OfGeneration
-from qdrl_haiku.types import Array, Key, Tree
+from qdrl_haiku.map_elites.containers import Again, Container
+from qdrl_haiku.map_elites.emitters import Evaluated
+from qdrl_haiku.map_elites.repertoire import Repertoire
+from qdrl_haiku.map_elites.tessellation import (
+  MAX_CELLS,
+  Tessellation,
+  Unstructured,
+)
+from qdrl_haiku.types import Array, Key, Metrics, Tree
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +58,10 @@ class Resampling(Settings):
     return max(1, round(batch_size * self.share / (1 - self.share)))
 
 
+_NAME = "deep_archive"
+_NUM = "num_evaluations"
+
+
 class DeepArchive(NamedTuple):
   """Holds all individuals that cells keep, in S = C * depth unordered places.
 
@@ -63,183 +72,198 @@ class DeepArchive(NamedTuple):
   genotypes: Tree  # Leaves [S, ...].
   fitness: Array  # float32 [S], the mean of all evaluations; -inf where free.
   descriptors: Array  # float32 [S, D], likewise; 0 where a place is free.
-  num_evaluations: Array  # int32 [S], 0 where a place is free.
+  # By name, leaves [S, ...]; among them `num_evaluations`, int32, 0 where free.
+  extras: dict[str, Tree]
   ranks: Array  # int32 [S], how many of its cell are fitter; S where free.
-  labels: Array  # int32 [S], the emitter that made each; -1 if unknown.
   elites: Array  # int32 [C], the place of each cell's first; S where empty.
   drawn: Array  # int32 [R], the places that are evaluated again; S for none.
+  num_outside: Array  # int32 [], of descriptors when they were added.
+  tessellation: Tessellation
 
-  @classmethod
-  def init(
-    cls, resampling: Resampling, batch_size: int, tessellation: Tessellation,
-    evaluated: Evaluated,
-  ) -> "DeepArchive":
-    """Makes the archive of first individuals.
+  @property
+  def num_evaluations(self) -> Array:
+    """How often each was evaluated, int32 [S]."""
+    count: Array = self.extras[_NUM]
+    return count
 
-    Args:
-      resampling: how often individuals are evaluated again.
-      batch_size: B, new individuals in later generations.
-      tessellation: of C cells.
-      evaluated: the first individuals, leaves [N, ...], N >= 1.
-    """
-    if tessellation.num_cells * resampling.depth > MAX_CELLS:
-      raise ValueError(
-        f"{tessellation.num_cells} cells of {resampling.depth} individuals are "
-        f"too many; make at most {MAX_CELLS // resampling.depth} cells.")
-    genotype = jax.tree.map(lambda x: x[0], evaluated.genotypes)
-    empty = Repertoire.init(genotype, tessellation)
-    num_cells, num_dimensions = empty.descriptors.shape
-    size = num_cells * resampling.depth
-    num_drawn = resampling.num_drawn(batch_size)
-    archive = cls(
-      genotypes=jax.tree.map(
-        lambda x: jnp.zeros((size, *x.shape[1:]), x.dtype), empty.genotypes),
-      fitness=jnp.full(size, -jnp.inf, jnp.float32),
-      descriptors=jnp.zeros((size, num_dimensions), jnp.float32),
-      num_evaluations=jnp.zeros(size, jnp.int32),
+
+def deep_archive(
+  tessellation: Tessellation, resampling: Resampling, batch_size: int
+) -> Container:
+  """Keeps the best of each cell by their means; asks for evaluations again.
+
+  As with `Repertoire.add` the order of a batch doesn't matter, an incumbent
+  wins a tie, and what isn't finite drops out, also when evaluated again.
+
+  Args:
+    tessellation: of C cells.
+    resampling: how often individuals are evaluated again.
+    batch_size: B, new individuals in each generation.
+  """
+  if isinstance(tessellation, Unstructured):
+    raise ValueError(
+      "there are no cells (tessellation=none) in which agents that are "
+      "evaluated again (adding=adaptive) would compete; take a grid or cvt, or "
+      "adding=once.")
+  if tessellation.num_cells * resampling.depth > MAX_CELLS:
+    raise ValueError(
+      f"{tessellation.num_cells} cells of {resampling.depth} individuals are "
+      f"too many; make at most {MAX_CELLS // resampling.depth} cells.")
+  num_drawn = resampling.num_drawn(batch_size)
+
+  def init(genotype: Tree, extras: Mapping[str, Tree]) -> DeepArchive:
+    num_cells, depth = tessellation.num_cells, resampling.depth
+    kept = {**extras, _NUM: jax.ShapeDtypeStruct((), jnp.int32)}
+    one = Repertoire.init(genotype, tessellation, kept)
+    size = num_cells * depth
+    genotypes, kept, descriptors = jax.tree.map(
+      lambda x: jnp.zeros((size, *x.shape[1:]), x.dtype),
+      (one.genotypes, one.extras, one.descriptors))
+    return DeepArchive(
+      genotypes=genotypes, fitness=jnp.full(size, -jnp.inf, jnp.float32),
+      descriptors=descriptors, extras=kept,
       ranks=jnp.full(size, size, jnp.int32),
-      labels=jnp.full(size, -1, jnp.int32),
       elites=jnp.full(num_cells, size, jnp.int32),
-      drawn=jnp.full(num_drawn, size, jnp.int32))
-    nothing = (
-      jnp.zeros(num_drawn, jnp.float32),
-      jnp.zeros((num_drawn, num_dimensions), jnp.float32))
-    return archive.add(empty, evaluated, nothing)[1]
+      drawn=jnp.full(num_drawn, size, jnp.int32), num_outside=one.num_outside,
+      tessellation=one.tessellation)
 
-  @property
-  def elite_labels(self) -> Array:
-    """Labels of the cells' elites, int32 [C]; -1 where a cell is empty."""
-    return _take(self.labels, self.elites, -1)
+  return Container(
+    tessellation, init, _add, _show, _NAME,
+    again=Again(num_drawn, _draw, _tell), metrics=_metrics)
 
-  @property
-  def evaluations_per_elite(self) -> Array:
-    """Mean number of evaluations of the elites, []; NaN if there are none."""
-    counts = _take(self.num_evaluations, self.elites, 0)
-    num_elites = jnp.sum(self.elites < self.fitness.shape[0])
-    return jnp.where(num_elites > 0, jnp.sum(counts) / num_elites, jnp.nan)
 
-  def sample(self, key: Key) -> tuple[Tree, "DeepArchive"]:
-    """Draws individuals that are evaluated again.
+@jax.jit
+def _show(archive: DeepArchive) -> Repertoire:
+  """Returns the elites."""
+  genotypes, extras = jax.tree.map(
+    lambda x: _take(x, archive.elites, 0), (archive.genotypes, archive.extras))
+  return Repertoire(
+    genotypes, _take(archive.fitness, archive.elites, -jnp.inf),
+    _take(archive.descriptors, archive.elites, 0), archive.num_outside,
+    archive.tessellation, extras, container=_NAME)
 
-    They are drawn without replacement, with probabilities in proportion to
-    exp(-rank), by the Gumbel top-k trick.
 
-    Returns their genotypes, leaves [R, ...], arbitrary beyond the number of
-    individuals in the archive; and the archive, with `drawn`.
-    """
-    size, num_drawn = self.fitness.shape[0], self.drawn.shape[0]
-    key = jax.random.fold_in(key, OfGeneration.RESAMPLE)
-    noise = jax.random.gumbel(key, (size,))
-    scores = jnp.where(self.num_evaluations > 0, noise - self.ranks, -jnp.inf)
-    best, places = jax.lax.top_k(scores, min(num_drawn, size))
-    places = jnp.where(best > -jnp.inf, places, size).astype(jnp.int32)
-    places = jnp.full(num_drawn, size, jnp.int32).at[: places.size].set(places)
-    genotypes = jax.tree.map(
-      lambda x: x.at[places].get(mode="clip"), self.genotypes)
-    return genotypes, self._replace(drawn=places)
+def _metrics(archive: DeepArchive) -> Metrics:
+  """Returns the mean number of evaluations of the elites; NaN of none."""
+  counts = _take(archive.num_evaluations, archive.elites, 0)
+  num_elites = jnp.sum(archive.elites < archive.fitness.shape[0])
+  mean = jnp.where(num_elites > 0, jnp.sum(counts) / num_elites, jnp.nan)
+  return {"evaluations_per_elite": mean}
 
-  def add(
-    self, repertoire: Repertoire, evaluated: Evaluated,
-    reevaluated: tuple[Array, Array], labels: Array | None = None,
-  ) -> tuple[Repertoire, "DeepArchive"]:
-    """Updates means, and keeps the fittest of each cell, new or old.
 
-    As with `Repertoire.add` the order of a batch doesn't matter, an incumbent
-    wins a tie, and what isn't finite drops out, also when evaluated again.
+def _draw(archive: DeepArchive, key: Key) -> tuple[Tree, DeepArchive]:
+  """Draws individuals that are evaluated again.
 
-    Args:
-      repertoire: of the first of each cell.
-      evaluated: new individuals, leaves [B, ...].
-      reevaluated: fitness [R] and descriptors [R, D] of those that were drawn.
-      labels: what to remember of each new one, int32 [B]; -1 by default.
-    """
-    assert repertoire.has_cells, "Individuals are compared within cells."
-    known = self._with_evaluations(*reevaluated)
-    genotypes, fitness, descriptors = jax.tree.map(
-      jnp.asarray, tuple(evaluated[:3]))
-    num_places, num_cells = known.fitness.shape[0], known.elites.shape[0]
-    size, depth = fitness.shape[0], num_places // num_cells
-    fitness = canonical_in_repertoire(fitness)
-    descriptors = canonical_in_repertoire(descriptors)
-    finite = trees.all_finite_leaves((genotypes, fitness, descriptors))
-    # All together, those that are known first.
-    all_fitness = jnp.concatenate([known.fitness, fitness])
-    places_of_all = jnp.concatenate([known.descriptors, descriptors])
-    valid = jnp.concatenate([known.num_evaluations > 0, finite])
-    cells = repertoire.cells_of(places_of_all)
-    valid &= jnp.isfinite(all_fitness) & (cells < num_cells)
-    cells = jnp.where(valid, cells, num_cells)
-    numbers = jnp.arange(num_places + size, dtype=jnp.int32)
-    keys = (
-      cells,
-      -all_fitness,
-      numbers >= num_places,
-      *jnp.unstack(places_of_all, axis=1),
-      *(
-        jnp.pad(x, (num_places, 0))
-        for x in hash_for_repertoire(jax.tree.leaves(genotypes))),
-      numbers)
-    sorted_cells, *_, order = jax.lax.sort(keys, num_keys=len(keys))
-    is_first = jnp.diff(sorted_cells, prepend=-1) != 0
-    in_turn = numbers - jax.lax.cummax(jnp.where(is_first, numbers, 0))
-    ranks = jnp.zeros_like(numbers).at[order].set(in_turn, unique_indices=True)
-    kept = valid & (ranks < depth)
-    # Newcomers take the free places in sorted order, not in the batch's.
-    old, new = slice(num_places), slice(num_places, None)
-    turns = jnp.cumsum(kept[order] & (order >= num_places)) - 1
-    turns = jnp.zeros_like(turns).at[order].set(turns, unique_indices=True)[new]
-    free = jnp.argsort(kept[old], stable=True)
-    places = jnp.where(
-      kept[new], free.at[turns].get(mode="clip"), num_places + numbers[:size])
+  They are drawn without replacement, with probabilities in proportion to
+  exp(-rank), by the Gumbel top-k trick. Beyond the number of individuals in the
+  archive their genotypes are arbitrary.
+  """
+  size, num_drawn = archive.fitness.shape[0], archive.drawn.shape[0]
+  noise = jax.random.gumbel(key, (size,))
+  is_there = archive.num_evaluations > 0
+  scores = jnp.where(is_there, noise - archive.ranks, -jnp.inf)
+  best, places = jax.lax.top_k(scores, min(num_drawn, size))
+  places = jnp.where(best > -jnp.inf, places, size).astype(jnp.int32)
+  places = jnp.full(num_drawn, size, jnp.int32).at[: places.size].set(places)
+  genotypes = jax.tree.map(
+    lambda x: x.at[places].get(mode="clip"), archive.genotypes)
+  return genotypes, archive._replace(drawn=places)
 
-    def write(stored: Array, values: Array) -> Array:
-      return stored.at[places].set(values, mode="drop", unique_indices=True)
 
-    def rewrite(values: Array, empty: float) -> Array:
-      return write(jnp.where(kept[old], values[old], empty), values[new])
+def _tell(
+  archive: DeepArchive, fitness: Array, descriptors: Array
+) -> DeepArchive:
+  """Moves the means of those that were drawn towards what was seen now."""
+  counts = _take(archive.num_evaluations, archive.drawn, 0) + 1
 
-    if labels is None:
-      labels = jnp.full(size, -1, jnp.int32)
-    new_ranks = rewrite(ranks, num_places)
-    firsts = jnp.where(new_ranks == 0, rewrite(cells, num_cells), num_cells)
-    elites = jnp.full(num_cells, num_places, jnp.int32)
-    elites = elites.at[firsts].set(numbers[old], mode="drop")
-    ones = jnp.ones(size, jnp.int32)
-    archive = DeepArchive(
-      genotypes=jax.tree.map(write, known.genotypes, genotypes),
-      fitness=rewrite(all_fitness, -jnp.inf),
-      descriptors=write(
-        jnp.where(kept[old, None], known.descriptors, 0), descriptors),
-      num_evaluations=rewrite(
-        jnp.concatenate([known.num_evaluations, ones]), 0),
-      ranks=new_ranks,
-      labels=rewrite(jnp.concatenate([known.labels, labels]), -1),
-      elites=elites, drawn=jnp.full_like(known.drawn, num_places))
-    outside = valid & repertoire.tessellation.outside(places_of_all)
-    return dataclasses.replace(
-      repertoire,
-      genotypes=jax.tree.map(lambda x: _take(x, elites, 0), archive.genotypes),
-      fitness=_take(archive.fitness, elites, -jnp.inf),
-      descriptors=_take(archive.descriptors, elites, 0),
-      num_outside=repertoire.count_outside(outside[new])), archive
+  def moved(means: Array, seen: Array) -> Array:
+    mean = _take(means, archive.drawn, 0)
+    weights = counts.reshape(-1, *[1] * (seen.ndim - 1))
+    mean = canonical_in_repertoire(mean + (seen - mean) / weights)
+    return means.at[archive.drawn].set(mean, mode="drop")
 
-  def _with_evaluations(
-    self, fitness: Array, descriptors: Array
-  ) -> "DeepArchive":
-    """Moves the means of those that were drawn towards what was seen now."""
-    counts = _take(self.num_evaluations, self.drawn, 0) + 1
+  times = archive.num_evaluations.at[archive.drawn].set(counts, mode="drop")
+  return archive._replace(
+    fitness=moved(archive.fitness, fitness),
+    descriptors=moved(archive.descriptors, descriptors),
+    extras=archive.extras | {_NUM: times},
+    drawn=jnp.full_like(archive.drawn, archive.fitness.shape[0]))
 
-    def moved(means: Array, seen: Array) -> Array:
-      mean = _take(means, self.drawn, 0)
-      weights = counts.reshape(-1, *[1] * (seen.ndim - 1))
-      mean = canonical_in_repertoire(mean + (seen - mean) / weights)
-      return means.at[self.drawn].set(mean, mode="drop")
 
-    return self._replace(
-      fitness=moved(self.fitness, fitness),
-      descriptors=moved(self.descriptors, descriptors),
-      num_evaluations=self.num_evaluations.at[self.drawn].set(
-        counts, mode="drop"))
+def _add(archive: DeepArchive, evaluated: Evaluated) -> DeepArchive:
+  """Keeps the fittest of each cell, new or old."""
+  once = jnp.ones(evaluated.fitness.shape[:1], jnp.int32)
+  new = _show(archive).candidates(
+    *evaluated._replace(extra={_NUM: once} | evaluated.extra))
+  num_places, num_cells = archive.fitness.shape[0], archive.elites.shape[0]
+  # All together, those that are known first.
+  old, added = slice(num_places), slice(num_places, None)
+  fitness = jnp.concatenate([archive.fitness, new.fitness])
+  cells, order = _in_cells(archive, new, fitness)
+  ranks = _ranks(cells[order], order)
+  kept = (cells < num_cells) & (ranks < num_places // num_cells)
+  places = _places(kept, order, num_places)
+
+  def write(stored: Array, values: Array) -> Array:
+    return stored.at[places].set(values, mode="drop", unique_indices=True)
+
+  def rewrite(values: Array, empty: float) -> Array:
+    return write(jnp.where(kept[old], values[old], empty), values[added])
+
+  new_ranks = rewrite(ranks, num_places)
+  firsts = jnp.where(new_ranks == 0, rewrite(cells, num_cells), num_cells)
+  numbers = jnp.arange(num_places, dtype=jnp.int32)
+  elites = jnp.full(num_cells, num_places, jnp.int32)
+  times = jnp.concatenate([archive.num_evaluations, new.extras[_NUM]])
+  outside = archive.tessellation.outside(new.descriptors)
+  return archive._replace(
+    genotypes=jax.tree.map(write, archive.genotypes, new.genotypes),
+    fitness=rewrite(fitness, -jnp.inf),
+    descriptors=write(
+      jnp.where(kept[old, None], archive.descriptors, 0), new.descriptors),
+    extras=jax.tree.map(write, archive.extras, new.extras)
+    | {_NUM: rewrite(times, 0)},
+    ranks=new_ranks, elites=elites.at[firsts].set(numbers, mode="drop"),
+    num_outside=count_outside(archive.num_outside, new.valid & outside))
+
+
+def _in_cells(
+  archive: DeepArchive, new: Candidates, fitness: Array
+) -> tuple[Array, Array]:
+  """Returns cells of old and new ones, and all in order of cells and ranks.
+
+  Cell C is that of an individual which isn't kept.
+  """
+  num_places, num_cells = archive.fitness.shape[0], archive.elites.shape[0]
+  points = jnp.concatenate([archive.descriptors, new.descriptors])
+  valid = jnp.concatenate([archive.num_evaluations > 0, new.valid])
+  assert not isinstance(archive.tessellation, Unstructured)
+  cells = archive.tessellation.cell(points)
+  cells = jnp.where(valid & jnp.isfinite(fitness), cells, num_cells)
+  numbers = jnp.arange(fitness.size, dtype=jnp.int32)
+  hashes = (jnp.pad(x, (num_places, 0)) for x in new.hashes)
+  axes = jnp.unstack(points, axis=1)
+  keys = (cells, -fitness, numbers >= num_places, *axes, *hashes, numbers)
+  return cells, jax.lax.sort(keys, num_keys=len(keys))[-1]
+
+
+def _ranks(sorted_cells: Array, order: Array) -> Array:
+  """Returns how many of its cell come before each individual."""
+  numbers = jnp.arange(order.size, dtype=jnp.int32)
+  is_first = jnp.diff(sorted_cells, prepend=-1) != 0
+  in_turn = numbers - jax.lax.cummax(jnp.where(is_first, numbers, 0))
+  return jnp.zeros_like(numbers).at[order].set(in_turn, unique_indices=True)
+
+
+def _places(kept: Array, order: Array, num_places: int) -> Array:
+  """Returns where new individuals go: to free places, in sorted order."""
+  num_new = order.size - num_places
+  turns = jnp.cumsum(kept[order] & (order >= num_places)) - 1
+  turns = jnp.zeros_like(turns).at[order].set(turns, unique_indices=True)
+  free = jnp.argsort(kept[:num_places], stable=True)
+  return jnp.where(
+    kept[num_places:], free.at[turns[num_places:]].get(mode="clip"),
+    num_places + jnp.arange(num_new, dtype=jnp.int32))
 
 
 def _take(values: Array, places: Array, empty: float) -> Array:

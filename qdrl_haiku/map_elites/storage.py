@@ -4,7 +4,9 @@
     centroids [C, D], unless there are no cells
     cells [N], which are occupied    num_outside []
     genotypes/<path/of/leaf> [N, ...], where row i is of cells[i]
-    config, JSON: format, version, tessellation, genotype, config
+    extras/<path/of/leaf> [N, ...], likewise
+    config, JSON: format, version, container, tessellation, genotype, extras,
+      config
 
 A leaf of a dtype that NumPy doesn't know, such as bfloat16, is stored as
 unsigned integers of the same bits; its dtype is in `config`.
@@ -34,7 +36,7 @@ from qdrl_haiku.map_elites.tessellation import (
 from qdrl_haiku.types import Tree
 
 _FORMAT = 1
-_GENOTYPES = "genotypes"
+_TREES = ("genotypes", "extras")
 _PACKAGE = "qdrl_haiku"
 
 
@@ -43,33 +45,32 @@ def store_repertoire(
   config: dict[str, Any] | None = None,
 ) -> None:
   """Writes the fields of a repertoire; see `Repertoire.save`."""
-  path = pathlib.Path(path)
-  tessellation, genotypes = fields["tessellation"], fields["genotypes"]
+  path, tessellation = pathlib.Path(path), fields["tessellation"]
   fitness = np.asarray(fields["fitness"])
   cells = np.flatnonzero(fitness > -np.inf).astype(np.int32)
-  arrays: dict[str, np.ndarray] = {}
-  dtypes = {}
-  for name, leaf in _named_leaves(genotypes).items():
+  settings = dataclasses.asdict(tessellation)
+  record: dict[str, Any] = {
+    "format": _FORMAT, "version": __version__,
+    "container": fields["container"], "config": config}
+  arrays = {
+    "fitness": fitness, "descriptors": np.asarray(fields["descriptors"]),
+    "num_outside": np.asarray(fields["num_outside"]), "cells": cells}
+  if "centroids" in settings:
+    arrays["centroids"] = np.asarray(settings.pop("centroids"))
+  elif isinstance(tessellation, Grid):
+    arrays["centroids"] = np.asarray(tessellation.centroids)
+  record["tessellation"] = {"kind": tessellation.kind, **settings}
+  stored, dtypes = {name: fields[name] for name in _TREES}, {}
+  for name, leaf in trees.tree_leaves_by_name(stored).items():
     rows = np.asarray(leaf)[cells]
     if rows.dtype.isbuiltin != 1:
       dtypes[name] = rows.dtype.name
       rows = rows.view(f"uint{8 * rows.dtype.itemsize}")
     arrays[name] = rows
-  centroids, structure = tessellation.centroids, _describe(_names(genotypes))
-  record = {
-    "format": _FORMAT,
-    "version": __version__,
-    "tessellation": _describe_tessellation(tessellation),
-    "genotype": {"structure": structure, "dtypes": dtypes},
-    "config": config}
-  arrays |= {
-    "fitness": fitness,
-    "descriptors": np.asarray(fields["descriptors"]),
-    "num_outside": np.asarray(fields["num_outside"]),
-    "cells": cells,
-    "config": np.asarray(json.dumps(record))}
-  if centroids is not None:
-    arrays["centroids"] = np.asarray(centroids)
+  genotype, extras = (_describe(_names(stored)[name]) for name in _TREES)
+  record["genotype"] = {"structure": genotype, "dtypes": dtypes}
+  record["extras"] = extras
+  arrays["config"] = np.asarray(json.dumps(record))
   path.parent.mkdir(parents=True, exist_ok=True)
   with (
     files.file_written_whole(path) as temporary,
@@ -79,31 +80,35 @@ def store_repertoire(
 
 
 def load_stored_repertoire(
-  path: str | os.PathLike[str], like: Tree = None,
-  tessellation: Tessellation | None = None,
+  path: str | os.PathLike[str], like: Tree = None, container: str | None = None
 ) -> dict[str, Any]:
   """Reads the fields of a repertoire; see `Repertoire.load`."""
   with open_stored_repertoire(path) as (arrays, record):
-    fitness, cells = arrays["fitness"], arrays["cells"]
-    tessellation = _own_tessellation(record, arrays, tessellation)
-    leaves = {}
+    if container not in (None, record["container"]):
+      raise ValueError(
+        f"it is of the container {record['container']}, not {container}")
+    leaves: dict[str, dict[str, np.ndarray]] = {name: {} for name in _TREES}
     for name in arrays:
-      if name.split("/")[0] == _GENOTYPES:
+      if (tree := name.split("/")[0]) in leaves:
         rows = arrays[name]
         dtype = record["genotype"]["dtypes"].get(name, rows.dtype)
         rows = rows.view(jnp.dtype(dtype))
-        leaves[name] = np.zeros((len(fitness), *rows.shape[1:]), rows.dtype)
-        leaves[name][cells] = rows
+        shape = arrays["fitness"].size, *rows.shape[1:]
+        leaves[tree][name] = np.zeros(shape, rows.dtype)
+        leaves[tree][name][arrays["cells"]] = rows
     if like is None:
-      genotypes = _rebuild(record["genotype"]["structure"], leaves)
+      structure = record["genotype"]["structure"]
+      genotypes = _rebuild(structure, leaves["genotypes"])
     else:
-      genotypes = _arrange(like, leaves)
+      genotypes = _arrange(like, leaves["genotypes"])
+    fields = {
+      "genotypes": genotypes,
+      "extras": _rebuild(record["extras"], leaves["extras"]),
+      **{x: arrays[x] for x in ("fitness", "descriptors", "num_outside")}}
     return {
-      "genotypes": jax.tree.map(jnp.asarray, genotypes),
-      "fitness": jnp.asarray(fitness),
-      "descriptors": jnp.asarray(arrays["descriptors"]),
-      "num_outside": jnp.asarray(arrays["num_outside"]),
-      "tessellation": tessellation}
+      **jax.tree.map(jnp.asarray, fields),
+      "tessellation": make_stored_tessellation(record, arrays),
+      "container": record["container"]}
 
 
 def read_stored_repertoire_config(
@@ -112,14 +117,6 @@ def read_stored_repertoire_config(
   """Reads what was given to `Repertoire.save` as `config`."""
   with open_stored_repertoire(path) as (_, record):
     return record["config"]
-
-
-def check_stored_tessellation(
-  path: str | os.PathLike[str], tessellation: Tessellation | None
-) -> None:
-  """Refuses a file that `load_stored_repertoire` can't read with this one."""
-  with open_stored_repertoire(path) as (arrays, record):
-    _own_tessellation(record, arrays, tessellation)
 
 
 def stored_repertoire_extent(
@@ -150,7 +147,7 @@ def open_stored_repertoire(
         raise ValueError(
           f"its format is {record['format']}, and this version"
           f" ({__version__}) reads {_FORMAT}")
-      yield arrays, record
+      yield arrays, _as_of_now(record)
     # A damaged file can make NumPy, zipfile and json raise nearly anything.
     except Exception as error:
       raise ValueError(
@@ -158,66 +155,34 @@ def open_stored_repertoire(
         f" {error or type(error).__name__}") from error
 
 
+def _as_of_now(record: dict[str, Any]) -> dict[str, Any]:
+  """Returns a file's record; 0.4 knew containers by their tessellations."""
+  cells = record["tessellation"]
+  name = {"none": "dominated_novelty"}.get(cells["kind"], "cells")
+  name = cells.get("repertoire", name)
+  return {"container": name, "extras": _describe({})} | record
+
+
 def make_stored_tessellation(
-  settings: dict[str, Any], arrays: Any
+  record: dict[str, Any], arrays: Any
 ) -> Tessellation:
-  """Returns the tessellation that a file describes, a user's as our base."""
-  settings = dict(settings)
+  """Returns the tessellation that a file describes."""
+  settings = dict(record["tessellation"])
   kind = settings.pop("kind")
   if kind == "grid":
     return Grid(**settings)
   if kind == "cvt":
     return CVT(jnp.asarray(arrays["centroids"]), **settings)
-  # A subclass of `Unstructured` may have settings of its own.
-  names = ("num_cells", "num_dimensions", "num_neighbors")
-  known, grid = {name: settings[name] for name in names}, settings["grid"]
-  return Unstructured(**known, grid=grid and Grid(**grid))
-
-
-def _own_tessellation(
-  record: dict[str, Any], arrays: Any, given: Tessellation | None
-) -> Tessellation:
-  """Returns the tessellation that was saved; a user's own has to be given.
-
-  The file's name of a class is only compared: importing would run code.
-  """
-  stored = record["tessellation"]
-  if given is None:
-    if ":" in stored["kind"]:
-      raise ValueError(
-        f"it is a user's own {stored['repertoire']}; give the tessellation that"
-        f" it was made of, a {stored['kind']}")
-    return make_stored_tessellation(stored, arrays)
-  described = json.loads(json.dumps(_describe_tessellation(given)))
-  if described != stored:
-    raise ValueError(f"it has the cells {stored}, not {described}; give those")
-  if "centroids" in arrays and not np.array_equal(
-    arrays["centroids"], np.asarray(given.centroids)
-  ):
-    raise ValueError("its cells have other centroids; give those")
-  return given
-
-
-def _describe_tessellation(tessellation: Tessellation) -> dict[str, Any]:
-  """Returns what a file says of a tessellation, beside its centroids."""
-  settings, kind = dataclasses.asdict(tessellation), type(tessellation)
-  settings.pop("centroids", None)
-  if kind in (Grid, CVT, Unstructured):
-    return {"kind": kind.kind, **settings}
-  path, made = (
-    f"{x.__module__}:{x.__qualname__}"
-    for x in (kind, tessellation.repertoire_type))
-  return {"kind": path, "repertoire": made, **settings}
-
-
-def _named_leaves(tree: Tree) -> dict[str, Any]:
-  """Returns the leaves by name."""
-  return trees.tree_leaves_by_name({_GENOTYPES: tree})
+  # In files of 0.4 there are settings of containers, too.
+  grid = settings["grid"]
+  return Unstructured(
+    settings["num_cells"], settings["num_dimensions"], grid and Grid(**grid))
 
 
 def _names(tree: Tree) -> Any:
   """Returns the tree with each leaf's name in the leaf's place."""
-  return jax.tree.unflatten(jax.tree.structure(tree), [*_named_leaves(tree)])
+  return jax.tree.unflatten(
+    jax.tree.structure(tree), [*trees.tree_leaves_by_name(tree)])
 
 
 def _describe(names: Any) -> dict[str, Any]:
@@ -270,9 +235,10 @@ def _arrange(like: Tree, leaves: dict[str, np.ndarray]) -> Tree:
   stored = {
     name: jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
     for name, x in leaves.items()}
-  example = _named_leaves(jax.eval_shape(lambda x: x, like))
+  like = {_TREES[0]: jax.eval_shape(lambda x: x, like)}
+  example = trees.tree_leaves_by_name(like)
   if difference := trees.tree_difference(stored, example):
     raise ValueError(
       f"in the file {difference} as in `like`; give an example of the genotypes"
       " that were saved.")
-  return jax.tree.map(lambda name: leaves[name], _names(like))
+  return jax.tree.map(lambda name: leaves[name], _names(like)[_TREES[0]])

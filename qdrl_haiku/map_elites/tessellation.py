@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -19,14 +19,11 @@ from qdrl_haiku.checks import check_count
 from qdrl_haiku.map_elites import k_means
 from qdrl_haiku.types import Array, Key
 
-if TYPE_CHECKING:
-  from qdrl_haiku.map_elites.repertoire import Repertoire
-
 MAX_CELLS = 2**30
 """Largest number of cells; int32 holds as many numbers more, for no cell."""
 # With more, k-means takes many minutes.
 _MAX_CENTROIDS = 50_000
-# All pairs of which are compared in each generation.
+# All pairs of which dominated novelty compares in each generation.
 _MAX_PLACES = 2**20
 
 
@@ -40,14 +37,6 @@ class _Cells:
   def num_dimensions(self) -> int:
     """D, of a descriptor."""
     return len(self.lower)
-
-  @property
-  def repertoire_type(self) -> type["Repertoire"]:
-    """The class of repertoires with these cells."""
-    # Here, since the classes import this module.
-    from qdrl_haiku.map_elites.repertoire import Repertoire
-
-    return Repertoire
 
   def outside(self, descriptors: Array) -> Array:
     """Returns which finite descriptors [B, D] are outside, bool [B]."""
@@ -186,42 +175,24 @@ class CVT(_Cells):
 @jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True)
 class Unstructured:
-  """No cells but places, of a `DominatedNovelty` repertoire.
-
-  Another container without cells is named by a subclass's `repertoire_type`.
+  """No cells but places: a descriptor doesn't say which place is its own.
 
   Attributes:
-    num_cells: C, places, from 1 to 2^20, since each generation compares all
-      pairs by distances in the descriptors' own units.
+    num_cells: C, places, from 1 to 2^20.
     num_dimensions: D, of a descriptor, >= 1.
     grid: whose cells QD score and coverage count; None for a sum over all
       elites, and the share of the places that are occupied.
-    num_neighbors: k of dominated novelty, >= 1.
   """
 
   num_cells: int
   num_dimensions: int
   grid: Grid | None = None
-  num_neighbors: int = 3
 
   kind: ClassVar[str] = "none"
-  centroids: ClassVar[None] = None
-
-  def __init_subclass__(cls) -> None:
-    """Makes subclasses pytrees without leaves."""
-    jax.tree_util.register_static(cls)
 
   def __post_init__(self) -> None:
-    for name in ("num_cells", "num_dimensions", "num_neighbors"):
+    for name in ("num_cells", "num_dimensions"):
       check_count(name, getattr(self, name), 1, maximum=_MAX_PLACES)
-
-  @property
-  def repertoire_type(self) -> type["Repertoire"]:
-    """The class of repertoires with these places."""
-    # Here, since the classes import this module.
-    from qdrl_haiku.map_elites.dominated_novelty import DominatedNovelty
-
-    return DominatedNovelty
 
   def outside(self, descriptors: Array) -> Array:
     """Returns which finite descriptors are outside the grid, bool [B]."""

@@ -43,9 +43,9 @@ def _make(
     raise ValueError(
       f"the emitter needs {', '.join(sorted(unknown))}, which isn't known of "
       "agents' episodes; transitions are.")
-  tessellation = setup.qd.tessellation
+  container = setup.qd.container
   map_elites.check(_as_planned(setup, emitter), jax.eval_shape(
-    lambda: map_elites.Repertoire.init(_elite(setup), tessellation)))
+    lambda: container.show(container.init(_elite(setup), {}))))
   return emitter
 
 

@@ -29,11 +29,7 @@ from qdrl_haiku.types import Array, Key, Tree
 def make_trainer(setup: Setup) -> Trainer:
   """Makes what fills a repertoire, with members or without."""
   emitter = emitters_lib.make_training_emitter(setup)
-  repertoire: Tree = False
-  if setup.qd.shard_repertoire:
-    # What is small stays on every device, where all of it is looked at.
-    small: list[Tree] = [False] * 4
-    repertoire = setup.qd.tessellation.repertoire_type(True, *small)
+  is_shared, container = setup.qd.shard_repertoire, setup.qd.container
   return Trainer(
     setup, draw=functools.partial(draw, setup),
     init=functools.partial(init, setup, emitter),
@@ -41,7 +37,8 @@ def make_trainer(setup: Setup) -> Trainer:
     evaluate=functools.partial(evaluate, setup, emitter),
     restart=functools.partial(restart, setup),
     shared=trees.tree_prefix(
-      State, False, emitter=emitter.shared, repertoire=repertoire),
+      State, False, emitter=emitter.shared,
+      repertoire=is_shared and container.shared),
     needs=emitter.needs)
 
 
@@ -78,15 +75,11 @@ def init(
   evaluation, evaluated = judge_elites(
     setup, elites, initial.evaluation, needs)
   repertoire, emitter_state = map_elites.init(
-    emitter, qd.tessellation, evaluated, jax.random.fold_in(run_key, 0))
+    emitter, qd.container, evaluated, jax.random.fold_in(run_key, 0))
   state = State(
     generation=jnp.zeros((), jnp.int32), emitter=emitter_state,
     repertoire=repertoire,
     initial_steps=jnp.sum(evaluation.lengths, dtype=jnp.int32))
-  if qd.resampling is not None:
-    archive = map_elites.DeepArchive.init(
-      qd.resampling, setup.sizes.new, qd.tessellation, evaluated)
-    state = state._replace(archive=archive)
   if not setup.trains_members:
     return state
   keys = members_lib.member_keys(run_key, 0, setup.config.population_size)
@@ -103,14 +96,10 @@ def train(
   if setup.trains_members:
     state = state.with_members(state.members._replace(pool=pool))
   key = jax.random.fold_in(run_key, state.generation + 1)
-  offspring, emitter_state = emitter.ask(
-    state.emitter, state.repertoire,
-    jax.random.fold_in(key, prng.OfGeneration.ASK))
-  if state.archive:
-    drawn, archive = state.archive.sample(key)
-    offspring = jax.tree.map(lambda *x: jnp.concatenate(x), offspring, drawn)
-    state = state._replace(archive=archive)
-  return state._replace(emitter=emitter_state), Trained(offspring=offspring)
+  offspring, repertoire, emitter_state = map_elites.ask(
+    emitter, setup.qd.container, state.repertoire, state.emitter, key)
+  state = state._replace(emitter=emitter_state, repertoire=repertoire)
+  return state, Trained(offspring=offspring)
 
 
 def evaluate(
@@ -127,19 +116,11 @@ def evaluate(
   fitness, evaluation_steps = evaluated.fitness, evaluation.lengths
   finite = trees.all_finite_leaves((fitness, evaluated.descriptors, elites))
   evaluated = evaluated._replace(fitness=jnp.where(finite, fitness, jnp.nan))
-  archive, of_archive = state.archive, {}
-  if archive:
-    # If the archive had too few to draw, the remaining rows took no steps.
-    size = emitter.batch_size
-    is_drawn = archive.drawn < archive.fitness.shape[0]
-    evaluation_steps = evaluation_steps.at[size:].multiply(is_drawn[:, None])
-    # The report is of new agents.
+  repertoire, emitter_state = map_elites.add_and_tell(
+    emitter, qd.container, state.repertoire, state.emitter, evaluated, key)
+  if qd.container.num_again:  # The report is of new agents.
     elites, evaluation, finite, fitness = jax.tree.map(
-      lambda x: x[:size], (elites, evaluation, finite, fitness))
-  repertoire, archive, emitter_state = map_elites.add_and_tell(
-    emitter, state.repertoire, archive, state.emitter, evaluated, key)
-  if archive:
-    of_archive["qd/evaluations_per_elite"] = archive.evaluations_per_elite
+      lambda x: x[: emitter.batch_size], (elites, evaluation, finite, fitness))
   index = jnp.argmax(jnp.where(finite, fitness, -jnp.inf))
   best = jax.tree.map(lambda x: x[index], elites)
   report = GenerationReport(
@@ -154,12 +135,12 @@ def evaluate(
       state=setup.learner.from_genotype(best.genotype)),
     evaluation_steps=evaluation_steps, next_hyperparams=elites.hyperparams,
     sampled_cells=jnp.full_like(fitness, -1, jnp.int32),
-    repertoire_metrics=map_elites.metrics(repertoire, qd.qd_offset)
-    | of_archive,
+    repertoire_metrics=map_elites.metrics(
+      qd.container.show(repertoire), qd.qd_offset)
+    | {f"qd/{name}": x for name, x in qd.container.metrics(repertoire).items()},
     emitter_metrics=emitter.metrics(emitter_state))
   after = state._replace(
-    generation=generation, emitter=emitter_state, repertoire=repertoire,
-    archive=archive)
+    generation=generation, emitter=emitter_state, repertoire=repertoire)
   if setup.trains_members:
     report = _of_members(setup, report, _told(state), _told(after))
   return after, report

@@ -50,7 +50,7 @@ class RepertoireConfig(Settings):
     "tessellation; none, a repertoire without cells that keeps agents that are "
     "fit or far from all fitter ones (dominated novelty search); or "
     "package.module:function, a function of the environment's Descriptor that "
-    "returns a map_elites.Unstructured, whose repertoire_type is then used.")
+    "returns a map_elites.Container.")
   grid_shape: tuple[int, ...] = setting(
     (32, 32),
     "Cells of a grid along each descriptor; with --tessellation=none this grid "
@@ -192,28 +192,41 @@ class RepertoireConfig(Settings):
         "--adding=once evaluates an agent once", ("adding",))
     return found
 
-  def users_tessellation(
-    self, descriptor: environments.Descriptor | None
-  ) -> map_elites.Tessellation | None:
-    """Makes a user's own tessellation; None for ours, which files describe."""
-    if ":" not in self.tessellation:
-      return None
-    return config_lib.UsersOwn(self.tessellation).call(
-      "tessellation", map_elites.Unstructured, descriptor=descriptor)
-
-  def make_tessellation(
-    self, descriptor: environments.Descriptor, seed: int,
+  def make_container(
+    self, descriptor: environments.Descriptor, seed: int, population_size: int,
     centroids: jax.typing.ArrayLike | None = None,
-  ) -> map_elites.Tessellation:
-    """Makes the cells of the descriptors' space.
+  ) -> map_elites.Container:
+    """Makes what says which agents stay.
 
     Args:
       descriptor: of the environment.
       seed: of the centroids, with `tessellation="cvt"`.
+      population_size: members that train, if any do.
       centroids: of a run that goes on, [C, D], in place of new ones.
     """
-    if (own := self.users_tessellation(descriptor)) is not None:
-      return own
+    is_adaptive = self.adding == "adaptive"
+    if ":" in self.tessellation:
+      if is_adaptive:
+        raise ValueError(
+          f"adding=adaptive is a container of its own, and so is tessellation="
+          f"{self.tessellation}; leave one of them out.")
+      own = config_lib.UsersOwn(self.tessellation).call(
+        "tessellation", map_elites.Container, descriptor=descriptor)
+      return own._replace(name=self.tessellation)
+    cells = self._make_tessellation(descriptor, seed, centroids)
+    if is_adaptive:
+      size = self.num_members(population_size) if self.has_members else 0
+      return map_elites.deep_archive(
+        cells, self.resampling, size + self.num_variations)
+    if isinstance(cells, map_elites.Unstructured):
+      return map_elites.dominated_novelty(cells)
+    return map_elites.cells(cells)
+
+  def _make_tessellation(
+    self, descriptor: environments.Descriptor, seed: int,
+    centroids: jax.typing.ArrayLike | None,
+  ) -> map_elites.Tessellation:
+    """Makes the cells of the descriptors' space, or places."""
     bounds = (descriptor.lower, descriptor.upper)
     if self.tessellation == "cvt":
       if centroids is not None:

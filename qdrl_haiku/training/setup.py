@@ -62,7 +62,7 @@ class MapElites(NamedTuple):
       function of the `Setup` that makes a `map_elites.Emitter` of elites; or
       several of them, "pbt" first, which then makes the population's members
       and no variations.
-    tessellation: of the descriptor's space.
+    container: says which agents stay.
     variation_fn: (key, first parents, second parents) -> offspring, all of
       them `map_elites.Elite`s with leaves [n, ...].
     variation_batch_size: offspring per generation beside the population's own
@@ -74,14 +74,11 @@ class MapElites(NamedTuple):
     shard_repertoire: whether the elites' genotypes are sharded over the devices
       along C, instead of replicated. With a mesh.
     teaching: how agents with a shared critic learn.
-    resampling: how often agents are evaluated again, and ranked by their means,
-      see `map_elites.Resampling`; None where each is added by the one
-      evaluation after it was made.
     cma: how CMA-ES searches.
   """
 
   emitter: str | EmitterFn | tuple[Part, ...]
-  tessellation: map_elites.Tessellation
+  container: map_elites.Container
   variation_fn: map_elites.VariationFn
   variation_batch_size: int
   num_initial_genotypes: int
@@ -89,7 +86,6 @@ class MapElites(NamedTuple):
   qd_offset: float = 0.0
   shard_repertoire: bool = False
   teaching: config_lib.TeachingConfig = config_lib.TeachingConfig()
-  resampling: map_elites.Resampling | None = None
   cma: config_lib.CMAConfig = config_lib.CMAConfig()
 
   @property
@@ -184,12 +180,12 @@ class Setup(NamedTuple):
     if qd is None:
       return Sizes(size, size, 0, (1,) if alone else (size,))
     new = qd.variation_batch_size + size * self.trains_members
-    again = 0 if qd.resampling is None else qd.resampling.num_drawn(new)
+    again = qd.container.num_again
     batches = (size,) * self.trains_members + (new + again,)
     return Sizes(
       first=qd.num_initial_genotypes, new=new, again=again,
       batches=(1,) if alone else batches,
-      shared_cells=qd.tessellation.num_cells * qd.shard_repertoire)
+      shared_cells=qd.container.tessellation.num_cells * qd.shard_repertoire)
 
   @property
   def buffer(self) -> replay.ReplayBuffer:
@@ -314,16 +310,11 @@ def _of_repertoire(setup: Setup) -> Iterator[str]:
       yield (
         f"{emitters} injection_share={share:g} would inject pga's one policy "
         f"{number} times; leave it out, or give 0.")
-  if qd.resampling is None:
-    return
-  why = "where agents are evaluated again (adding=adaptive)"
-  fix = "leave it out, or take adding=once."
-  if isinstance(qd.tessellation, map_elites.Unstructured):
-    yield f"tessellation=none: {why}, they contest cells; {fix}"
-  if qd.shard_repertoire:
+  if qd.shard_repertoire and not qd.container.shared:
     yield (
-      f"shard_repertoire: {why}, those next in line change their places "
-      f"between cells, which devices can't share; {fix}")
+      f"shard_repertoire: devices can't share what the container "
+      f"{qd.container.name} holds (--adding, --tessellation); leave it out, or "
+      "take another container.")
 
 
 def _ignored(setup: Setup) -> Iterator[str]:

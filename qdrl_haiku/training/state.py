@@ -51,9 +51,7 @@ class State(NamedTuple):
   generation: Array  # int32 [], how many have been trained.
   # Of what makes agents: the state of the setup's emitter, or a `Population`.
   emitter: Tree
-  repertoire: Tree = ()  # Of `map_elites.Elite`s.
-  # A `map_elites.DeepArchive`, if agents are evaluated again.
-  archive: Tree = ()
+  repertoire: Tree = ()  # The container's state, of `map_elites.Elite`s.
   # int32 [], environment steps that evaluating the first genotypes took.
   initial_steps: Tree = ()
 

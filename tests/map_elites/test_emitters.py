@@ -80,9 +80,11 @@ def test_an_emitter_that_is_none_is_refused_with_the_fix(changes, message):
 
 def test_a_step_refuses_what_the_emitter_must_not_return():
   emitter = _OWN._replace(batch_size=32)
+  container = map_elites.cells(_ROWS.tessellation)
   with pytest.raises(ValueError, match="return batch_size=32 genotypes"):
     jax.eval_shape(
-      lambda key: map_elites.step(emitter, _score, _ROWS, jnp.int32(0), key),
+      lambda key: map_elites.step(
+        emitter, container, _score, _ROWS, jnp.int32(0), key),
       jax.random.key(1))
 
 

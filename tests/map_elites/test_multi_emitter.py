@@ -47,13 +47,16 @@ def _generation(emitter, repertoire, state, fitness):
     return fitness, genotypes, extra
 
   key = jax.random.fold_in(_KEY, 1)
-  return map_elites.step(emitter, evaluate, repertoire, state, key)
+  return map_elites.step(
+    emitter, _CELLS, evaluate, repertoire, state, key)
 
 
+_CELLS = map_elites.cells(_GRID)
 _init = jax.jit(lambda emitter, repertoire: emitter.init(_KEY, repertoire),
                 static_argnums=0)
 _ADD = jax.jit(map_elites.Repertoire.add)
-_EMPTY = map_elites.Repertoire.init(jnp.zeros(1), _GRID)
+_EMPTY = _CELLS.init(
+  jnp.zeros(1), {"emitter": jnp.int32(0), "turn": jnp.int32(0)})
 _X = np.float32([0.5, 1.5, 2.5, 2.5, 0.6])
 _TWO = map_elites.multi_emitter(
   {"a": _emitter(_X[:3], needs=("transitions",)), "b": _emitter(_X[3:])})
@@ -68,31 +71,31 @@ def test_each_is_told_of_its_own_individuals_and_what_it_needs():
   np.testing.assert_array_equal(first["lengths"], np.full((3, 1), 7))
   np.testing.assert_array_equal(second["genotypes"], _X[3:, None])
   assert "transitions" not in second and "lengths" not in second
-  # A cell that both have found alike is the last one's.
+  # What both have found alike is the first one's.
   assert {k: float(x) for k, x in _TWO.metrics(state).items()} == {
-    "a/size": 3, "a/share": pytest.approx(0.6), "a/num_elites": 1,
-    "b/size": 2, "b/share": pytest.approx(0.4), "b/num_elites": 2}
+    "a/size": 3, "a/share": pytest.approx(0.6), "a/num_elites": 2,
+    "b/size": 2, "b/share": pytest.approx(0.4), "b/num_elites": 1}
   # No two draw from one key, nor one twice.
   keys = [x[use] for x in state.states for use in ("begun", "asked", "told")]
   assert len({tuple(jax.random.key_data(x).tolist()) for x in keys}) == 6
   # Improvements are counted, and fade.
   np.testing.assert_array_equal(state.evaluated, [3, 2])
-  np.testing.assert_array_equal(state.improved, [1, 2])
+  np.testing.assert_array_equal(state.improved, [2, 1])
   _, state = _generation(_TWO, repertoire, state, np.maximum(_X, _X**2))
   np.testing.assert_allclose(state.evaluated, [0.9 * 3 + 3, 0.9 * 2 + 2])
-  np.testing.assert_allclose(state.improved, [0.9 + 1, 0.9 * 2 + 1])
+  np.testing.assert_allclose(state.improved, [0.9 * 2 + 2, 0.9])
 
 
 def test_an_elite_is_its_finders_until_another_finds_a_better_one():
   first = np.float32([[1.6]])
-  repertoire = _ADD(_EMPTY, first, np.float32([9.0]), first)
+  nobody = {name: jnp.zeros(1, jnp.int32) for name in _EMPTY.extras}
+  repertoire = _ADD(_EMPTY, first, np.float32([9.0]), first, nobody)
   state = _init(_TWO, repertoire)
-  assert np.all(state.found_by == -1)
   repertoire, state = _generation(_TWO, repertoire, state, _X)
   # b's 0.6 is better than a's 0.5; none is better than the first one.
-  np.testing.assert_array_equal(state.found_by[:4], [1, -1, 1, -1])
+  np.testing.assert_array_equal(repertoire.extras["emitter"][:4], [2, 0, 1, 0])
   repertoire, state = _generation(_TWO, repertoire, state, 9 - _X)
-  np.testing.assert_array_equal(state.found_by[:4], [0, -1, 1, -1])
+  np.testing.assert_array_equal(repertoire.extras["emitter"][:4], [1, 0, 1, 0])
   # The same once more improves nothing.
   before = state.improved
   _, state = _generation(_TWO, repertoire, state, 9 - _X)
@@ -155,7 +158,7 @@ def test_the_first_individuals_are_told_to_those_that_use_them():
   emitter = map_elites.multi_emitter({"a": deaf, "b": hearing})
   x = np.float32([[1.5], [2.5], [3.5]])
   evaluated = map_elites.Evaluated(x, x[:, 0], x, {"lengths": 10})
-  _, state = jax.jit(lambda x: map_elites.init(emitter, _GRID, x, _KEY))(
+  _, state = jax.jit(lambda x: map_elites.init(emitter, _CELLS, x, _KEY))(
     evaluated)
   told = jax.random.fold_in(_KEY, prng.OfGeneration.TELL)
   assert state.states[1] == (17.5, jax.random.fold_in(told, 1))

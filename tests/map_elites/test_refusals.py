@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import pytest
 
 from qdrl_haiku import controllers, map_elites
-from tests.trials import fittest
 
 _KEY = jax.random.key(0)
 _GRID = map_elites.Grid((2, 3), (0.0, 0.0), (1.0, 1.0))
@@ -16,6 +15,16 @@ _BATCH = jax.tree.map(lambda x: jnp.stack([x] * 4), _GENOTYPE)
 
 def _init(genotype, tessellation=_GRID):
   return map_elites.Repertoire.init(genotype, tessellation)
+
+
+_SCORES = jnp.zeros(4), jnp.zeros((4, 2))
+
+
+def _begun(container=None, **changes):
+  container = container or map_elites.cells(_GRID)._replace(**changes)
+  emitter = map_elites.genetic_emitter(None, 0)
+  evaluated = map_elites.Evaluated(_BATCH, *_SCORES, {})
+  map_elites.init(emitter, container, evaluated, _KEY)
 
 
 def _add(genotypes=_BATCH, shape=(4,), dtype=float, example=_GENOTYPE):
@@ -49,8 +58,7 @@ def _pga(injection_batch_size):
 
 def _deep(num_cells, depth):
   grid = map_elites.Grid((num_cells,), (0.0,), (1.0,))
-  resampling = map_elites.Resampling(depth=depth)
-  map_elites.DeepArchive.init(resampling, 1, grid, None)
+  map_elites.deep_archive(grid, map_elites.Resampling(depth=depth), 1)
 
 
 _TAG = {"tag": jnp.arange(3)}
@@ -64,14 +72,22 @@ _REFUSALS = [
     for shape in ((4, 2), (2, 4), (4, 1), ())],
   (lambda: _add(shape=(5,)), "descriptors is float32(4, 2), not float32(5, 2)"),
   (lambda: _add(example=_BATCH), "an example without the axis B"),
-  (lambda: map_elites.DominatedNovelty.init(_GENOTYPE, _GRID),
-   "of a Grid is a Repertoire, no DominatedNovelty; give a tessellation whose"),
-  (lambda: fittest.Fittest.init(_GENOTYPE, _NONE), "a DominatedNovelty, no Fi"),
+  (lambda: _init(_GENOTYPE, _NONE).add(_BATCH, *_SCORES),
+   "what the container cells holds; add to that one"),
+  (lambda: _begun(container=_GRID), "a Grid is no map_elites.Container; give"),
+  (lambda: _begun(add=lambda state, evaluated: evaluated.fitness),
+   "container's add returns differs from that of init: the tree is"),
+  (lambda: _begun(show=lambda state: state.fitness),
+   "show returns a ArrayImpl; return a map_elites.Repertoire."),
+  (lambda: _begun(show=lambda state: _init(jnp.zeros(2))),
+   "isn't of its tessellation: the tree is"),
   (lambda: map_elites.weights_only(None)(_KEY, _TAG, _TAG), "there are no wei"),
   (lambda: _pbt(6), "num_replaced_by_samples=6 leaves none of population_size"),
   (lambda: _pga(2), "injection_batch_size=2 would inject"),
   (lambda: map_elites.cma_es(1025, 1, 8, 0.1), "use at most 1024, such as a"),
   (_cma_without_cells, "by the cells that they improve, and"),
+  (lambda: map_elites.deep_archive(_NONE, map_elites.Resampling(), 1),
+   "there are no cells (tessellation=none) in which agents that are evaluated"),
   (lambda: _deep(2**20, 2**11), "are too many; make at most 524288 cells")]
 
 

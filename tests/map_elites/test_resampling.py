@@ -11,9 +11,9 @@ _GRID = map_elites.Grid((3, 2), (0.0, 0.0), (1.0, 1.0))
 _DEPTH, _SIZE = 2, 9
 _RESAMPLING = map_elites.Resampling(share=0.4, depth=_DEPTH)
 _DRAWN = _RESAMPLING.num_drawn(_SIZE)
-_NOTHING = np.zeros(_DRAWN, np.float32), np.zeros((_DRAWN, 2), np.float32)
-_ADD = jax.jit(map_elites.DeepArchive.add)
-_SAMPLE = jax.jit(map_elites.DeepArchive.sample)
+_ARCHIVE = map_elites.deep_archive(_GRID, _RESAMPLING, _SIZE)
+_ADD, _SHOW, _SAMPLE, _TELL = map(jax.jit, (
+  _ARCHIVE.add, _ARCHIVE.show, _ARCHIVE.again.ask, _ARCHIVE.again.tell))
 
 
 def _evaluations(rng, size):
@@ -62,10 +62,10 @@ class _Plain:
     return {cell: [x for _, x in sorted(of)] for cell, of in cells.items()}
 
 
-def _assert_same(repertoire, archive, plain):
+def _assert_same(archive, plain):
   """All that is known of all of them."""
-  labels, cells = np.asarray(archive.elite_labels), plain.cells()
-  repertoire, archive = jax.device_get((repertoire, archive))
+  cells = plain.cells()
+  repertoire, archive = jax.device_get((_SHOW(archive), archive))
   places = np.flatnonzero(archive.num_evaluations)
   assert sorted(archive.genotypes[places]) == sorted(plain.seen)
   for place in places:
@@ -81,8 +81,10 @@ def _assert_same(repertoire, archive, plain):
     number = cells.get(cell, [0])[0]
     assert repertoire.genotypes[cell] == number
     assert repertoire.occupied[cell] == (number > 0)
-    assert labels[cell] == (number % 3 if number else -1)
+    assert repertoire.extras["thirds"][cell] == number % 3
     if number:
+      times = repertoire.extras["num_evaluations"][cell]
+      assert times == len(plain.seen[number])
       scores = (
         [x.fitness[place], *x.descriptors[place]]
         for x, place in ((repertoire, cell), (archive, archive.elites[cell])))
@@ -90,21 +92,17 @@ def _assert_same(repertoire, archive, plain):
 
 
 def _evaluated(*found):
-  return map_elites.Evaluated(*found, {})
+  return map_elites.Evaluated(*found, {"thirds": found[0] % 3})
 
 
 def _empty():
   """Nothing in an archive whose genotypes are numbers."""
-  repertoire = map_elites.Repertoire.init(jnp.int32(0), _GRID)
-  nothing = _evaluated(
-    jnp.arange(_SIZE), jnp.full(_SIZE, jnp.nan), jnp.zeros((_SIZE, 2)))
-  init = jax.jit(map_elites.DeepArchive.init, static_argnums=(0, 1, 2))
-  return repertoire, init(_RESAMPLING, _SIZE, _GRID, nothing)
+  return _ARCHIVE.init(jnp.int32(0), {"thirds": jnp.int32(0)})
 
 
 def test_cells_hold_what_lists_of_all_evaluations_say():
   rng = np.random.default_rng(0)
-  repertoire, archive = _empty()
+  archive = _empty()
   plain, num_moved = _Plain(), 0
   for turn in range(12):
     before = plain.cells()
@@ -117,31 +115,30 @@ def test_cells_hold_what_lists_of_all_evaluations_say():
     numbers = np.arange(1, _SIZE + 1, dtype=np.int32) + _SIZE * turn
     fitness, descriptors = _evaluations(rng, _SIZE)
     new = _evaluated(numbers, fitness, descriptors)
-    repertoire, archive = _ADD(archive, repertoire, new, again, numbers % 3)
+    archive = _ADD(_TELL(archive, *again), new)
     plain.add(
       [*known, *numbers], [*again[0][is_known], *fitness],
       [*again[1][is_known], *descriptors])
-    _assert_same(repertoire, archive, plain)
+    _assert_same(archive, plain)
     after = plain.cells()
     num_moved += sum(
       x in plain.seen and x not in after.get(cell, ())
       for cell, of in before.items()
       for x in of)
   assert num_moved > 0
-  assert float(archive.evaluations_per_elite) == pytest.approx(
+  mean = _ARCHIVE.metrics(archive)["evaluations_per_elite"]
+  assert float(mean) == pytest.approx(
     np.mean([len(plain.seen[of[0]]) for of in plain.cells().values()]))
 
 
 def test_the_order_of_new_ones_changes_nothing():
   rng = np.random.default_rng(3)
-  repertoire, archive = _empty()
   fitness = rng.choice([0.0, -0.0, 1.0], _SIZE).astype(np.float32)
   descriptors = rng.choice([0.1, 0.9], (_SIZE, 2)).astype(np.float32)
   numbers, results = np.arange(_SIZE, dtype=np.int32), []
   for order in (numbers, rng.permutation(numbers)):
     new = _evaluated(order, fitness[order], descriptors[order])
-    result = _ADD(archive, repertoire, new, _NOTHING, 0 * numbers)
-    leaves = jax.tree.leaves(jax.device_get(result))
+    leaves = jax.tree.leaves(jax.device_get(_ADD(_empty(), new)))
     results.append([x.tobytes() for x in leaves])
   assert results[0] == results[1]
 
@@ -151,10 +148,12 @@ def test_the_fitter_of_a_cell_are_drawn_the_more_often():
   line = map_elites.Grid((1,), (0.0,), (1.0,))
   first = _evaluated(jnp.arange(4), jnp.arange(4.0), jnp.full((4, 1), 0.5))
 
+  container = map_elites.deep_archive(line, resampling, 4)
+
   @jax.jit
   def draw(keys):
-    archive = map_elites.DeepArchive.init(resampling, 4, line, first)
-    return jax.vmap(lambda key: archive.sample(key)[0])(keys)
+    archive = container.add(container.init(jnp.int32(0), {}), first)
+    return jax.vmap(lambda key: container.again.ask(archive, key)[0])(keys)
 
   numbers = draw(jax.random.split(jax.random.key(0), 4000))
   shares = np.bincount(np.asarray(numbers).ravel(), minlength=4) / 4000
@@ -177,22 +176,22 @@ def test_only_new_individuals_are_told_and_finders_are_remembered():
   both = map_elites.multi_emitter({"a": emitter(1), "b": emitter(3)})
   line = map_elites.Grid((8,), (0.0,), (8.0,))
 
+  container = map_elites.deep_archive(line, _RESAMPLING, 2)
+
+  def evaluate(x, key):
+    # What was there is found elsewhere, and leaves its cell to a worse one.
+    return -1.0 * x, jnp.array([[1.5], [2.5], [3.5], [4.5], [9.5]]), {}
+
   @jax.jit
   def generation(key):
     first = _evaluated(jnp.array([2]), jnp.ones(1), jnp.array([[2.5]]))
-    repertoire, state = map_elites.init(both, line, first, key)
-    archive = map_elites.DeepArchive.init(_RESAMPLING, 2, line, first)
-    individuals, state = both.ask(state, repertoire, key)
-    drawn, archive = archive.sample(key)
-    x = jnp.concatenate([individuals, drawn])
-    # What was there is found elsewhere, and leaves its cell to a worse one.
-    where = jnp.array([[1.5], [2.5], [3.5], [4.5], [9.5]])
-    evaluated = _evaluated(x, -1.0 * x, where)
-    repertoire, _, state = map_elites.add_and_tell(
-      both, repertoire, archive, state, evaluated, key)
-    return repertoire, state.found_by
+    archive, state = map_elites.init(both, container, first, key)
+    archive, state = map_elites.step(
+      both, container, evaluate, archive, state, key)
+    return container.show(archive), both.metrics(state)
 
-  repertoire, found_by = generation(jax.random.key(0))
-  assert told == [(2,)] * 2 and _RESAMPLING.num_drawn(2) == 1
+  repertoire, metrics = generation(jax.random.key(0))
+  assert told == [(2,)] * 2 and container.num_again == 1
   assert repertoire.genotypes.tolist() == [0, 1, 2, 3, 4, 0, 2, 0]
-  assert found_by.tolist() == [-1, 0, 0, 1, 1, -1, -1, -1]
+  assert repertoire.extras["emitter"].tolist() == [0, 1, 1, 2, 2, 0, 0, 0]
+  assert metrics["a/num_elites"] == metrics["b/num_elites"] == 2

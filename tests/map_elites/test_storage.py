@@ -1,6 +1,5 @@
 """Tests of what is kept of a repertoire in a file."""
 
-import dataclasses
 import json
 import sys
 import zipfile
@@ -14,7 +13,6 @@ import pytest
 from qdrl_haiku import learners, map_elites
 from qdrl_haiku.learners import statistics as statistics_lib
 from qdrl_haiku.map_elites import storage
-from tests.trials import fittest
 
 _GRID = map_elites.Grid((2, 3), (0.0, -1.0), (1.0, 2.0))
 _CELLS = np.array([1, 3, 4])
@@ -133,11 +131,12 @@ def test_what_is_damaged_or_of_another_kind_is_refused(path):
       map_elites.Repertoire.load(path)
 
 
-def _resave(path, arrays=None, record=None):
+def _resave(path, arrays=None, record=None, without=()):
   """Writes a file again, with other arrays, and other entries of its record."""
   with np.load(path, allow_pickle=False) as found:
     contents = dict(found)
   config = json.loads(contents["config"].item()) | (record or {})
+  config = {x: config[x] for x in config if x not in without}
   contents["config"] = np.asarray(json.dumps(config))
   with path.open("wb") as file:
     np.savez(file, **contents | (arrays or {}))
@@ -157,50 +156,48 @@ def test_contents_that_do_not_fit_are_refused(path, arrays, record, message):
     map_elites.Repertoire.load(path)
 
 
-_PLACES = fittest.Places(6, 2)
-_CVT = map_elites.CVT(jnp.zeros((6, 2)), _GRID.lower, _GRID.upper)
-_KIND = "tests.trials.fittest:Places"
+_UNBOUNDED = map_elites.Unstructured(6, 2, _GRID)
 
 
-@pytest.mark.parametrize(("saved", "kind", "given", "message"), [
-  (_PLACES, map_elites.Repertoire, None,
-   f"own tests.trials.fittest:Fittest; give the tessellation .*{_KIND}"),
-  (_PLACES, map_elites.Repertoire, map_elites.Unstructured(6, 2),
-   f"{_KIND}.*, not .*none"),
-  (_PLACES, map_elites.Repertoire, fittest.Places(7, 2), "'num_cells': 7"),
-  (_CVT, map_elites.Repertoire, dataclasses.replace(
-    _CVT, centroids=jnp.ones((6, 2))), "other centroids"),
-  (_GRID, map_elites.DominatedNovelty, None, "a Repertoire, no DominatedN"),
-  (_PLACES, fittest.Fittest, _PLACES, None),
-  (_CVT, map_elites.Repertoire, _CVT, None),
-])
-def test_a_repertoire_is_read_as_what_it_is_or_refused(
-  path, saved, kind, given, message
-):
-  repertoire = map_elites.Repertoire.init(jnp.zeros(2), saved)
+def test_a_repertoire_is_read_as_what_it_is_or_refused(path):
+  """Also what a container shows that isn't known where it's read."""
+  container = map_elites.one_per_place(
+    _UNBOUNDED, lambda repertoire, new: jnp.arange(2), "a.module:container")
+  extras = {"steps": jnp.int32(0), "seen": {"x": jnp.zeros(3, bool)}}
+  batch = (
+    jnp.ones((2, 1)), jnp.arange(2.0), jnp.ones((2, 2)),
+    {"steps": jnp.arange(2), "seen": {"x": jnp.ones((2, 3), bool)}})
+  repertoire = container.add(
+    container.init(jnp.zeros(1), extras), map_elites.Evaluated(*batch))
   repertoire.save(path)
-  if message is None:
-    loaded = kind.load(path, tessellation=given)
-    assert type(loaded) is type(repertoire)
-    return
-  with pytest.raises(ValueError, match=message):
-    kind.load(path, tessellation=given)
+  loaded = map_elites.Repertoire.load(path, container="a.module:container")
+  _assert_equal(loaded, repertoire)
+  _assert_equal(
+    container.add(loaded, map_elites.Evaluated(*batch)), repertoire)
+  with pytest.raises(ValueError, match="of the container a.module:container,"):
+    map_elites.Repertoire.load(path, container="cells")
+  with pytest.raises(ValueError, match="what the container a.module:container"):
+    loaded.add(*batch)
 
 
-def test_what_would_be_read_as_another_class_is_not_saved(path):
-  fields = vars(map_elites.Repertoire.init(jnp.zeros(2), _GRID))
-  with pytest.raises(ValueError, match="Grid is a Repertoire, no Fittest"):
-    fittest.Fittest(**fields).save(path)
-  assert not path.exists()
-
-
-def test_a_class_that_a_file_names_is_not_imported(path):
+@pytest.mark.parametrize(("stored", "container", "tessellation"), [
+  ({"kind": "grid", "shape": [6], "lower": [0], "upper": [1]}, "cells",
+   map_elites.Grid((6,), (0,), (1,))),
+  ({"kind": "none", "grid": None, "num_neighbors": 3}, "dominated_novelty",
+   map_elites.Unstructured(6, 1)),
+  ({"kind": "antigravity:Places", "repertoire": "antigravity:Fittest",
+    "grid": None, "num_neighbors": 3, "more": 7}, "antigravity:Fittest",
+   map_elites.Unstructured(6, 1))])
+def test_files_of_0_4_are_read(path, stored, container, tessellation):
+  """Without importing what they name."""
   _repertoire({"w": jnp.zeros(2)}).save(path)
-  assert "antigravity" not in sys.modules
-  _resave(path, record={"tessellation": {
-    "kind": "antigravity:Places", "repertoire": "antigravity:Fittest"}})
-  with pytest.raises(ValueError, match="own antigravity:Fittest"):
-    map_elites.Repertoire.load(path)
+  sizes = {"num_cells": 6, "num_dimensions": 1} if "grid" in stored else {}
+  _resave(path, record={"tessellation": stored | sizes}, without=[
+    "container", "extras"])
+  loaded = map_elites.Repertoire.load(path)
+  assert loaded.container == container and loaded.extras == {}
+  assert loaded.tessellation == tessellation
+  assert np.flatnonzero(loaded.occupied).tolist() == _CELLS.tolist()
   assert "antigravity" not in sys.modules
 
 

@@ -277,7 +277,8 @@ def repertoire_setup(
   defaults = {
     "emitter": "pbt" if with_pbt else "ga",
     "num_replaced_by_samples": int(with_pbt),
-    "tessellation": map_elites.Grid(shape, (-2.0, -2.0), (2.0, 2.0)),
+    "container": map_elites.cells(
+      map_elites.Grid(shape, (-2.0, -2.0), (2.0, 2.0))),
     "variation_fn": vary, "variation_batch_size": variations,
     "num_initial_genotypes": NUM_INITIAL}
   return setup(

@@ -43,7 +43,8 @@ def _setup():
     eval_env=env,
     mesh=distributed.population_mesh(4, jax.devices()[:1]),
     map_elites=training.MapElites(
-      emitter="pbt", tessellation=map_elites.Grid((4, 4), *bounds),
+      emitter="pbt",
+      container=map_elites.cells(map_elites.Grid((4, 4), *bounds)),
       variation_fn=training.vary_elites(0.01, 0.1, lambda key, x: x),
       variation_batch_size=4, num_initial_genotypes=4))
 

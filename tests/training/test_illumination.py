@@ -221,7 +221,7 @@ def _num_cells(**more):
     first = emitters.random_elites(setup, jax.random.split(key, 64))
     _, evaluated = quality_diversity.judge_elites(
       setup, first, initial.evaluation, ())
-    return setup.map_elites.tessellation.cell(evaluated.descriptors)
+    return setup.map_elites.container.tessellation.cell(evaluated.descriptors)
 
   return len(np.unique(cells(jax.random.key(0))))
 

@@ -40,7 +40,8 @@ def _configured(setup, **settings):
 
 _variations = functools.partial(common.repertoire_setup, with_pbt=False)
 _OWN = map_elites.genetic_emitter(common.vary, 2)
-_AGAIN = {"resampling": map_elites.Resampling()}
+_AGAIN = map_elites.deep_archive(
+  map_elites.Grid((6, 6), (-2.0, -2.0), (2.0, 2.0)), map_elites.Resampling(), 8)
 
 
 @pytest.mark.parametrize(("setup", "message"), [
@@ -58,8 +59,8 @@ _AGAIN = {"resampling": map_elites.Resampling()}
    ), "emitter ga, pbt: pbt has to be the first"),
   (_configured(common.repertoire_setup(), burn_in_period=100),
    "burn_in_period=100 has no effect: a repertoire's agents are judged by"),
-  (_variations(tessellation=map_elites.Unstructured(8, 2, None), **_AGAIN),
-   "tessellation=none: .*contest cells"),
+  (_variations(container=_AGAIN, shard_repertoire=True),
+   "shard_repertoire: devices can't share what the container deep_archive"),
   # Learners, and what they learn from.
   (common.repertoire_setup()._replace(
      learner=_quadratic()._replace(observe=lambda state, observation: ())

@@ -64,7 +64,7 @@ def _setup(learner=None, **settings):
     env=env, eval_env=env, learner=learner or _learner(), controller=None,
     config=training.TrainingConfig(**(config | settings)),
     map_elites=training.MapElites(
-      emitter="pga", tessellation=_GRID,
+      emitter="pga", container=map_elites.cells(_GRID),
       variation_fn=training.vary_elites(0.1, 0.1, lambda key, x: x),
       variation_batch_size=4, num_initial_genotypes=4,
       teaching=training.TeachingConfig(num_critic_steps=4, length_scale=0.5)))

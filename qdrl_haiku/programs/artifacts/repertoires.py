@@ -15,8 +15,7 @@ _FOLDER = "repertoire"
 
 
 def read_latest_repertoire(
-  learner: learners.Learner, logdir: str,
-  tessellation: map_elites.Tessellation | None = None,
+  learner: learners.Learner, logdir: str
 ) -> tuple[map_elites.Repertoire, int]:
   """Reads the repertoire that a run wrote last, as `read_repertoire` does."""
   directory = RunDirectory(logdir)
@@ -28,28 +27,25 @@ def read_latest_repertoire(
       f"{logdir} has nothing in {_FOLDER}/; name the directory of a run of "
       "train_me_pbt.py.")
   path = directory.path / _FOLDER / f"{max(steps)}.npz"
-  return read_repertoire(learner, path, tessellation), max(steps)
+  return read_repertoire(learner, path), max(steps)
 
 
 def read_repertoire(
-  learner: learners.Learner, path: pathlib.Path,
-  tessellation: map_elites.Tessellation | None = None,
+  learner: learners.Learner, path: pathlib.Path
 ) -> map_elites.Repertoire:
-  """Reads a repertoire that a run wrote, a user's with its tessellation."""
+  """Reads a repertoire that a run wrote, whichever container shows it."""
   like = jax.eval_shape(
     lambda key: map_elites.Elite(
       learner.genotype(learner.init(key)),
       jax.tree.map(jnp.float32, learner.hyperparams)),
     jax.random.key(0))
   try:
-    repertoire = jax.device_get(
-      map_elites.Repertoire.load(path, like, tessellation))
+    repertoire = jax.device_get(map_elites.Repertoire.load(path, like))
   except OSError as error:
     raise ValueError(
       f"{path} can't be read: {error.strerror}; mend that first.") from error
   except ValueError as error:
-    # Says so where it is no repertoire at all, or of another tessellation.
-    storage.check_stored_tessellation(path, tessellation)
+    storage.read_stored_repertoire_config(path)  # Or it is no repertoire.
     raise ValueError(
       f"{path} holds agents of another kind, or is damaged; use the learner, "
       "the environment and the layer sizes of that run.") from error

@@ -123,7 +123,7 @@ def _export(
   """Writes the policy, or all of a repertoire's."""
   path = str(config.export)
   if path.endswith("/"):
-    found, step = _read_repertoire(run, config.logdir, learner, env)
+    found, step = repertoires.read_latest_repertoire(learner, config.logdir)
     export.export_repertoire(
       path, learner, found, info={**info, "agent": f"elites of step {step}"})
   elif path.endswith(".onnx"):
@@ -213,7 +213,7 @@ def _read_agent(
     state, record = artifacts.read_best(learner, config.logdir)
     return state, f"best agent, of step {record['step']}", {}
   if config.member is None:
-    found = _read_repertoire(run, config.logdir, learner, env)
+    found = repertoires.read_latest_repertoire(learner, config.logdir)
     return _read_elite(config, learner, *found)
   member, repertoire = config.member, run.repertoire
   if repertoire is not None and not repertoire.has_members:
@@ -228,16 +228,6 @@ def _read_agent(
       f"{size - 1}.")
   which = f"member {member} after generation {record['generation']}"
   return jax.tree.map(lambda x: x[member], states), which, {}
-
-
-def _read_repertoire(
-  run: Config, logdir: str, learner: Learner, env: BatchedEnvironment
-) -> tuple[types.Tree, int]:
-  """Reads the repertoire that a run wrote last, and its step."""
-  cells = None
-  if run.repertoire is not None:
-    cells = run.repertoire.users_tessellation(env.descriptor)
-  return repertoires.read_latest_repertoire(learner, logdir, cells)
 
 
 def _read_elite(

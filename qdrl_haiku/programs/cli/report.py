@@ -90,14 +90,11 @@ def _roll_out(
 
   run = experiment.read_config(logdir)
   setup = experiment.make_experiment_agent(run)
-  cells = None
-  if run.repertoire is not None:
-    cells = run.repertoire.users_tessellation(setup.eval_env.descriptor)
   if num_rollouts is None:
     num_rollouts = max(1, _DEFAULT_STEPS // setup.eval_env.episode_length)
   with progress_of_waiting(lambda: "compiling or rolling out"):
     return rollouts.roll_out_elites(
-      setup.eval_env, setup.learner, elites, num_rollouts, cells)
+      setup.eval_env, setup.learner, elites, num_rollouts)
 
 
 def report_from_flags() -> None:

@@ -213,8 +213,8 @@ def _map_elites(
   is_single = not others and first.batch_size is None
   return training.MapElites(
     emitter=(first.emitter or first.name) if is_single else repertoire.parts,
-    tessellation=repertoire.make_tessellation(
-      descriptor, config.run.seed, centroids),
+    container=repertoire.make_container(
+      descriptor, config.run.seed, config.training.population_size, centroids),
     variation_fn=training.vary_elites(
       repertoire.iso_sigma, repertoire.line_sigma,
       _explore(config, search_space)),
@@ -222,8 +222,4 @@ def _map_elites(
     num_initial_genotypes=repertoire.num_initial_genotypes,
     num_replaced_by_samples=repertoire.num_replaced_by_samples or 0,
     qd_offset=offset, shard_repertoire=repertoire.shard_repertoire,
-    teaching=repertoire.teaching,
-    resampling=repertoire.resampling
-    if repertoire.adding == "adaptive"
-    else None,
-    cma=repertoire.cma)
+    teaching=repertoire.teaching, cma=repertoire.cma)

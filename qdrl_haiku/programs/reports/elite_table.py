@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from qdrl_haiku.map_elites import Repertoire, storage
+from qdrl_haiku.map_elites.multi_emitter import FOUND_BY
 from qdrl_haiku.programs.drawing import heatmaps
 from qdrl_haiku.programs.drawing.figure import ORANGE, Figure, Trace
 from qdrl_haiku.programs.reports import with_plotly
@@ -17,6 +18,7 @@ from qdrl_haiku.programs.storage.strict_json import Record
 
 _HEIGHT = 560
 _HYPERPARAMS = "genotypes/hyperparams/"
+_FOUND_BY = f"extras/{FOUND_BY}"
 FIRST = "the first agents"
 """Label of elites that no emitter made."""
 
@@ -123,10 +125,10 @@ def _read(path: pathlib.Path, step: int) -> Elites:
   with storage.open_stored_repertoire(path) as (arrays, record):
     cells, descriptors = arrays["cells"], arrays["descriptors"]
     config = record["config"] or {}
-    tessellation = storage.make_stored_tessellation(
-      record["tessellation"], arrays)
-    repertoire = tessellation.repertoire_type(
-      (), arrays["fitness"], descriptors, arrays["num_outside"], tessellation)
+    tessellation = storage.make_stored_tessellation(record, arrays)
+    repertoire = Repertoire(
+      (), arrays["fitness"], descriptors, arrays["num_outside"], tessellation,
+      container=record["container"])
     hyperparams = {
       name.removeprefix(_HYPERPARAMS): arrays[name]
       for name in arrays
@@ -135,8 +137,11 @@ def _read(path: pathlib.Path, step: int) -> Elites:
     names = config.get("descriptor_names") or names
     emitters = tuple(config.get("emitters", ()))
     emitters += (FIRST,) if emitters else ()
+    found_by = config.get("found_by", [])  # In files of 0.4.
+    if emitters and _FOUND_BY in arrays:
+      found_by = (arrays[_FOUND_BY] - 1).tolist()
     # -1, of an elite that no emitter made, becomes the index of `FIRST`.
-    found_by = [i % len(emitters) for i in config.get("found_by", [])]
+    found_by = [i % len(emitters) for i in found_by]
     return Elites(
       path, step, repertoire, cells, names, hyperparams, emitters, found_by)
 

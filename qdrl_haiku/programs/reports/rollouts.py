@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 
-from qdrl_haiku import actors, environments, learners, map_elites
+from qdrl_haiku import actors, environments, learners
 from qdrl_haiku.programs.artifacts import repertoires
 from qdrl_haiku.programs.drawing import figure, films, stick_figures
 from qdrl_haiku.programs.drawing.figure import Axis, Figure, Panel, Trace
@@ -20,11 +20,8 @@ _SPACING = 1.05
 def roll_out_elites(
   env: environments.BatchedEnvironment, learner: learners.Learner,
   elites: Elites, num_rollouts: int,
-  tessellation: map_elites.Tessellation | None = None,
 ) -> dict[str, object]:
   """Lets elites act for one greedy episode each, all over the repertoire.
-
-  A user's own tessellation is given, see `map_elites.Repertoire.load`.
 
   Returns:
     What the page draws when a cell is chosen: a figure whose first traces have
@@ -36,7 +33,7 @@ def roll_out_elites(
   """
   scene = environments.scene(env)
   rows = choose_rollout_elites(elites, num_rollouts)
-  repertoire = repertoires.read_repertoire(learner, elites.path, tessellation)
+  repertoire = repertoires.read_repertoire(learner, elites.path)
   cells = elites.cells[rows]
   genotypes = jax.tree.map(lambda x: x[cells], repertoire.genotypes.genotype)
   agents = jax.jit(jax.vmap(learner.from_genotype))(genotypes)

@@ -57,7 +57,7 @@ def memory_plan(
   setup = trainer.setup
   num_devices = 1 if setup.mesh is None else setup.mesh.size
   qd, members = setup.map_elites, state.members if state.population else None
-  repertoire = _bytes((state.repertoire, state.archive)) * num_devices
+  repertoire = _bytes(state.repertoire) * num_devices
   if qd is not None and qd.shard_repertoire:
     repertoire -= (num_devices - 1) * _bytes(state.repertoire.genotypes)
   evaluation = functools.partial(_evaluation, trainer, state, initial)
@@ -172,8 +172,8 @@ def _evaluation(
     env_state = _bytes(initial.evaluation) // num_drawn
   descriptor = 0 if env.descriptor is None else env.descriptor.size
   if qd is not None:
-    repertoire = state.repertoire
-    elite = _bytes(repertoire.genotypes) // repertoire.fitness.shape[0]
+    shown = jax.eval_shape(qd.container.show, state.repertoire)
+    elite = _bytes(shown.genotypes) // shown.fitness.size
     per_step = descriptor
     if "transitions" in trainer.needs:
       per_step += 2 * descriptor + 2

@@ -55,7 +55,7 @@ def reevaluation_batch_size(setup: Setup, num_reevaluations: int) -> int:
   at_once = min(
     num_agents,
     num_agents * setup.config.num_eval_episodes // num_reevaluations,
-    -(-qd.tessellation.num_cells // num_devices) * num_devices)
+    -(-qd.container.tessellation.num_cells // num_devices) * num_devices)
   return max(1, at_once // num_devices) * num_devices
 
 
@@ -69,7 +69,7 @@ def make_reevaluate(setup: Setup, num_reevaluations: int) -> ReevaluateFn:
   """
   qd, mesh = setup.map_elites, setup.mesh
   assert qd is not None and mesh is not None
-  num_cells = qd.tessellation.num_cells
+  container = qd.container
   size = reevaluation_batch_size(setup, num_reevaluations)
   drawn_with = setup._replace(config=dataclasses.replace(
     setup.config, num_eval_episodes=num_reevaluations))
@@ -98,8 +98,10 @@ def make_reevaluate(setup: Setup, num_reevaluations: int) -> ReevaluateFn:
   def correct(
     cells: types.Array, fitness: types.Array, descriptors: types.Array
   ) -> map_elites.Repertoire:
-    empty = map_elites.Repertoire.init(jnp.int32(0), qd.tessellation)
-    return empty.add(cells, jnp.mean(fitness, 1), jnp.mean(descriptors, 1))
+    return container.show(container.add(
+      container.init(jnp.int32(0), {}),
+      map_elites.Evaluated(
+        cells, jnp.mean(fitness, 1), jnp.mean(descriptors, 1), {})))
 
   def reevaluate(
     repertoire: map_elites.Repertoire, key: types.Key
@@ -107,8 +109,9 @@ def make_reevaluate(setup: Setup, num_reevaluations: int) -> ReevaluateFn:
     occupied = np.flatnonzero(jax.device_get(repertoire.fitness) > -np.inf)
     occupied = occupied.astype(np.int32)
     # What is not finite is not added.
+    num_cells = repertoire.fitness.shape[0]
     fitness = np.full((num_cells, num_reevaluations), np.nan, np.float32)
-    axes = qd.tessellation.num_dimensions
+    axes = repertoire.descriptors.shape[1]
     descriptors = np.full((*fitness.shape, axes), np.nan, np.float32)
     env_steps = 0
     for first in range(0, occupied.size, size):

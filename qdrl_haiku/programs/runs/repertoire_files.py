@@ -1,5 +1,6 @@
 """Writes a run's repertoire, and what its elites are without their luck."""
 
+import dataclasses
 import json
 import zipfile
 
@@ -38,8 +39,9 @@ class RepertoireFiles:
     number = config.num_reevaluations
     if number:
       self._reevaluate = reevaluation.make_reevaluate(setup, number)
-    if isinstance(self._qd.tessellation, map_elites.CVT):
-      centroids = np.asarray(self._qd.tessellation.centroids)
+    cells = self._qd.container.tessellation
+    if isinstance(cells, map_elites.CVT):
+      centroids = np.asarray(cells.centroids)
       directory.write_arrays(_CENTROIDS, {"centroids": centroids})
 
   def record(
@@ -57,7 +59,7 @@ class RepertoireFiles:
     if found is not None or is_due(self._config.repertoire_interval):
       self._write(state, step, found)
     return reevaluation.reevaluation_row(
-      state.repertoire, found, self._qd.qd_offset)
+      self.shown(state), found, self._qd.qd_offset)
 
   def finish(self, state: State, run_key: types.Key, step: int) -> None:
     """Evaluates elites of a finished run again, if asked another number."""
@@ -65,6 +67,10 @@ class RepertoireFiles:
       found = self._reevaluate_all(state, run_key)
       if found is not None:
         self._write(state, step, found)
+
+  def shown(self, state: State) -> map_elites.Repertoire:
+    """Returns what the container shows of its state."""
+    return self._qd.container.show(state.repertoire)
 
   def metrics(self, repertoire: map_elites.Repertoire) -> Row:
     """Returns the metrics of a repertoire."""
@@ -79,19 +85,18 @@ class RepertoireFiles:
       return None
     key = jax.random.fold_in(run_key, int(state.generation))
     key = jax.random.fold_in(key, prng.OfGeneration.REEVALUATE)
-    return self._reevaluate(state.repertoire, key)
+    return self._reevaluate(self.shown(state), key)
 
   def _write(self, state: State, step: int, found: Reevaluation | None) -> None:
     """Writes `repertoire/<step>.npz`, its picture, and what was found."""
     descriptor = self._setup.eval_env.descriptor
     assert descriptor is not None
-    repertoire = sharding.fetch_sharded(state.repertoire)
+    repertoire = dataclasses.replace(
+      sharding.fetch_sharded(self.shown(state)),
+      container=self._qd.container.name)
     more: Record = {"descriptor_names": descriptor.names}
     if len(self._qd.emitter_names) > 1:
-      found_by = sharding.fetch_sharded(state.emitter.found_by)
-      more |= {
-        "emitters": self._qd.emitter_names,
-        "found_by": found_by[repertoire.occupied].tolist()}
+      more["emitters"] = self._qd.emitter_names
     if not hosts.is_first_host():
       return
     for folder in ("repertoire", "plots"):

@@ -141,7 +141,7 @@ def _train(
   first_row: Row = {}
   was_done = record["generation"] == num_generations
   if recorder is not None and not record["generation"]:
-    known = recorder.metrics(state.repertoire)
+    known = recorder.metrics(recorder.shown(state))
     record, first_row = records.first_record(record, seeds[0], state, known)
 
   # That of a run which is at its end already.

@@ -80,7 +80,7 @@ def check_valid_mesh(setup: Setup) -> None:
       f"{jax.process_count()} processes, and each process has to take part "
       "with all of its own; leave the mesh out.")
   if plan is not None and plan.shard_repertoire:
-    num_cells = plan.tessellation.num_cells
+    num_cells = plan.container.tessellation.num_cells
     if num_cells % mesh.size:
       raise ValueError(
         f"shard_repertoire: {mesh.size} devices can't share {num_cells} cells "

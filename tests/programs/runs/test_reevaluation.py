@@ -25,7 +25,7 @@ def _filled():
   mesh = distributed.population_mesh(1, jax.devices()[:1])
   setup = common.repertoire_setup(with_pbt=False, mesh=mesh, variations=8)
   return setup, reports_common.agents(
-    setup.learner, setup.map_elites.tessellation, np.arange(2, 35, 3))
+    setup.learner, setup.map_elites.container.tessellation, np.arange(2, 35, 3))
 
 
 @functools.cache

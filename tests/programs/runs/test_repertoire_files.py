@@ -50,7 +50,7 @@ def test_a_file_and_a_picture_are_written_when_due_and_in_the_end(tmp_path):
 def test_centroids_are_there_before_anything_else_is_written(tmp_path):
   # Also where a kill kept them from a run that goes on.
   cells = map_elites.cvt(jax.random.key(0), 5, (-2.0, -2.0), (2.0, 2.0))
-  _files(tmp_path, {"tessellation": cells})
+  _files(tmp_path, {"container": map_elites.cells(cells)})
   found = repertoire_files.read_repertoire_centroids(RunDirectory(tmp_path))
   np.testing.assert_array_equal(found, cells.centroids)
 

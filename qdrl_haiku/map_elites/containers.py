@@ -1,0 +1,162 @@
+"""Containers: who stays of those that were evaluated, and what is shown.
+
+A user's own is one more `Container`: any state, and a `Repertoire` that shows
+it to emitters, scores, pictures and files.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from qdrl_haiku import trees
+from qdrl_haiku.map_elites.emitters import Evaluated
+from qdrl_haiku.map_elites.repertoire import (
+  CELLS,
+  PlacesFn,
+  Repertoire,
+)
+from qdrl_haiku.map_elites.tessellation import Tessellation
+from qdrl_haiku.types import Array, Key, Metrics, Tree
+
+
+class Again(NamedTuple):
+  """Asks for individuals to be evaluated again; pure functions.
+
+  Attributes:
+    batch_size: R, how many in each generation.
+    ask: (state, key) -> (genotypes, leaves [R, ...], state).
+    tell: (state, fitness [R], descriptors [R, D]) -> state: what was found of
+      these, before new individuals are added.
+  """
+
+  batch_size: int
+  ask: Callable[[Tree, Key], tuple[Tree, Tree]]
+  tell: Callable[[Tree, Array, Array], Tree]
+
+
+class Container(NamedTuple):
+  """Says who stays, as pure functions of a state that is any tree of arrays.
+
+  Attributes:
+    tessellation: of the repertoire that it shows, with C cells or places.
+    init: (genotype, extras) -> state, without individuals; for examples of a
+      genotype and of what is kept by name beside each, or their shapes.
+    add: (state, evaluated) -> state; `evaluated.extra` has what is kept alone,
+      and fitness may be [B, M], of M objectives.
+    show: (state) -> the `Repertoire` [C, ...] from which emitters sample, which
+      is measured, drawn and saved. Its fitness is one number per cell.
+    name: which a file has, so that it is told from others.
+    keeps: names of what is kept of `evaluated.extra`, beside what an emitter
+      says of its individuals.
+    again: which individuals it wants to be evaluated again; None for none.
+    metrics: (state) -> numbers by name, [], for the row of a generation.
+    shared: a tree prefix of the state: True for arrays that devices may share
+      along their first axis; False for all others.
+  """
+
+  tessellation: Tessellation
+  init: Callable[[Tree, Mapping[str, Tree]], Tree]
+  add: Callable[[Tree, Evaluated], Tree]
+  show: Callable[[Tree], Repertoire]
+  name: str = ""
+  keeps: tuple[str, ...] = ()
+  again: Again | None = None
+  metrics: Callable[[Tree], Metrics] = lambda state: {}
+  shared: Tree = False
+
+  @property
+  def num_again(self) -> int:
+    """R, how many individuals are evaluated again in each generation."""
+    return self.again.batch_size if self.again else 0
+
+
+def cells(tessellation: Tessellation) -> Container:
+  """Keeps the fittest individual of each cell, by `Repertoire.add`.
+
+  Mouret and Clune (2015), "Illuminating search spaces by mapping elites",
+  arXiv:1504.04909.
+  """
+  return _of_repertoire(
+    tessellation, lambda state, evaluated: state.add(*evaluated), CELLS)
+
+
+def one_per_place(
+  tessellation: Tessellation, places: PlacesFn, name: str = ""
+) -> Container:
+  """Makes a container that holds one individual in each place.
+
+  Its state is the repertoire that it shows.
+
+  Args:
+    tessellation: of C places, such as `Unstructured`.
+    places: says where individuals are written, see `PlacesFn`.
+    name: see `Container`.
+  """
+  return _of_repertoire(
+    tessellation, lambda state, evaluated: state.put(places, *evaluated), name)
+
+
+def _of_repertoire(
+  tessellation: Tessellation,
+  add: Callable[[Repertoire, Evaluated], Repertoire], name: str,
+) -> Container:
+  """Makes a container whose state is the repertoire that it shows."""
+  # What is small stays on every device, where all of it is looked at.
+  shared = trees.tree_prefix(
+    Repertoire, False, genotypes=True, container=name)
+  return Container(
+    tessellation,
+    init=lambda genotype, extras: Repertoire.init(
+      genotype, tessellation, extras, name),
+    add=add, show=lambda state: state, name=name, shared=shared)
+
+
+def fill_container(
+  container: Container, evaluated: Evaluated, extras: Mapping[str, Tree]
+) -> Tree:
+  """Makes a container's state of first individuals; checks the container.
+
+  Args:
+    container: such as a user's own.
+    evaluated: the first individuals, leaves [B, ...], B >= 1.
+    extras: shapes of what is kept of each, beside what the container `keeps`;
+      zeros of these first ones.
+
+  Raises:
+    ValueError: if what a function returns isn't as `Container` says.
+  """
+  if not isinstance(container, Container):
+    raise ValueError(
+      f"a {type(container).__name__} is no map_elites.Container; give one, "
+      "such as map_elites.cells(map_elites.Grid(...)).")
+  size = evaluated.fitness.shape[0]
+  extra = {name: evaluated.extra[name] for name in container.keeps}
+  extra |= {
+    name: jnp.zeros((size, *x.shape), x.dtype) for name, x in extras.items()}
+  genotype, kept = jax.eval_shape(
+    lambda x: jax.tree.map(lambda x: x[0], x), (evaluated.genotypes, extra))
+  empty = container.init(genotype, kept)
+  state = container.add(empty, evaluated._replace(extra=extra))
+  if difference := trees.tree_difference(state, empty):
+    raise ValueError(
+      "the state that the container's add returns differs from that of init: "
+      f"{difference}; return the same tree, shapes and dtypes.")
+  shown = container.show(state)
+  if not isinstance(shown, Repertoire):
+    raise ValueError(
+      f"the container's show returns a {type(shown).__name__}; return a "
+      "map_elites.Repertoire.")
+  expected = jax.eval_shape(lambda: Repertoire.init(
+    genotype, container.tessellation, kept, shown.container))
+  # It may show more than was asked for.
+  asked = {name: shown.extras.get(name) for name in kept}
+  seen = dataclasses.replace(shown, extras=asked, weights=None)
+  if difference := trees.tree_difference(seen, expected):
+    raise ValueError(
+      "the repertoire that the container's show returns isn't of its "
+      f"tessellation: {difference}; return map_elites.Repertoire.init"
+      "(genotype, tessellation, extras), filled.")
+  return state
