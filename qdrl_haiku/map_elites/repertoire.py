@@ -29,20 +29,17 @@ PlacesFn = Callable[["Repertoire", Candidates], Array]
 """Decides where the B individuals of a batch are written: int32 [B], no two
 alike; C or more for those that aren't kept."""
 CELLS = "cells"
-REPERTOIRE_PARTS = [
-  "genotypes", "fitness", "descriptors", "num_outside", "tessellation",
-  "extras", "weights"]
 
 
 @functools.partial(
-  jax.tree_util.register_dataclass, data_fields=REPERTOIRE_PARTS,
-  meta_fields=["container"])
+  jax.tree_util.register_dataclass, meta_fields=["container"], data_fields=[
+    "genotypes", "fitness", "descriptors", "num_outside", "tessellation",
+    "extras", "weights"])
 @dataclasses.dataclass(frozen=True, eq=False)
 class Repertoire:
-  """Holds one individual for each of C cells; `init` makes an empty one.
+  """Holds the fittest of each of C cells, or what another `Container` shows.
 
-  A pytree: the fittest of each cell, or what another `Container` shows of its
-  own state.
+  A pytree.
 
   Attributes:
     genotypes: a tree of arrays [C, ...]; zeros where a cell is empty.
@@ -82,8 +79,7 @@ class Repertoire:
     Args:
       genotype: an example of one genotype, or its shapes and dtypes: any tree
         of booleans, integers and floats.
-      tessellation: of C cells; copied, so that donating the repertoire leaves
-        the caller's own intact.
+      tessellation: of C cells; copied, so that the repertoire can be donated.
       extras: an example, likewise, of what is kept of each elite beside it.
       container: the name of the container that shows it.
     """
@@ -111,10 +107,7 @@ class Repertoire:
 
   @property
   def bounds(self) -> tuple[np.ndarray, np.ndarray]:
-    """The least and the greatest descriptor, [D] each, outside of jit.
-
-    Where there are no bounds, those of the elites with a margin.
-    """
+    """The bounds or the elites' extent, [D] each; outside of jit."""
     cells = self.tessellation
     grid = cells.grid if isinstance(cells, Unstructured) else cells
     if grid is not None:
