@@ -152,7 +152,8 @@ def test_the_fitter_of_a_cell_are_drawn_the_more_often():
 
   @jax.jit
   def draw(keys):
-    archive = container.add(container.init(jnp.int32(0), {}), first)
+    empty = container.init(jnp.int32(0), {"thirds": jnp.int32(0)})
+    archive = container.add(empty, first)
     return jax.vmap(lambda key: container.again.ask(archive, key)[0])(keys)
 
   numbers = draw(jax.random.split(jax.random.key(0), 4000))
