@@ -54,6 +54,6 @@ def test_it_is_trained_in():
   setup = training.Setup(env, Flock(), learner, None, config)
   key = jax.random.key(0)
   state, report = training.step(setup, training.init(setup, key), key)
-  assert setup.batch_sizes == (1,)  # One device, whatever there are.
+  assert setup.sizes.batches == (1,)  # One device, whatever there are.
   assert state.members.environment.pipeline_state[0].shape == (16,)
   assert (report.fitness > -1.0).all()  # One that stands still: -2.7.
