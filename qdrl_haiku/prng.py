@@ -26,6 +26,7 @@ class OfGeneration:
   TARGETS = 2**31 - 16
   REEVALUATE = 2**31 - 17
   RESAMPLE = 2**31 - 18
+  DESCRIBE = 2**31 - 19
 
 
 class OfMember:

@@ -82,7 +82,7 @@ def _state_descriptor(state: environments.State) -> Array:
 def evaluate_from_states(
   env: environments.BatchedEnvironment, learner: ActingLearner,
   states: types.State, env_states: environments.State,
-  descriptor_fn: environments.DescriptorFn | None = None,
+  descriptor_fn: Callable[[Tree, Array], Tree] | None = None,
   record: RecordFn | None = None, keep_transitions: bool = False,
   look: RecordFn = _state_descriptor,
 ) -> Evaluation:

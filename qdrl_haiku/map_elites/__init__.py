@@ -21,6 +21,11 @@ from qdrl_haiku.map_elites.critic_emitter import (
   dcrl_similarity,
   pga_emitter,
 )
+from qdrl_haiku.map_elites.describers import (
+  EPISODES,
+  Describer,
+  improve_describer,
+)
 from qdrl_haiku.map_elites.dominated_novelty import dominated_novelty
 from qdrl_haiku.map_elites.emitters import (
   Emitter,

@@ -29,7 +29,7 @@ from qdrl_haiku.types import Array, Key, Tree
 def make_trainer(setup: Setup) -> Trainer:
   """Makes what fills a repertoire, with members or without."""
   emitter = emitters_lib.make_training_emitter(setup)
-  is_shared, container = setup.qd.shard_repertoire, setup.qd.container
+  is_shared, container = setup.qd.shard_repertoire, setup.container
   return Trainer(
     setup, draw=functools.partial(draw, setup),
     init=functools.partial(init, setup, emitter),
@@ -72,13 +72,16 @@ def init(
   elites = emitters_lib.random_elites(setup, keys)
   elites = sharding.replicate(setup.mesh, elites)
   needs = () if emitter.tell_first is None else emitter.needs
+  key = jax.random.fold_in(run_key, 0)
+  described_by = setup.describer.init(
+    jax.random.fold_in(key, prng.OfGeneration.DESCRIBE))
   evaluation, evaluated = judge_elites(
-    setup, elites, initial.evaluation, needs)
+    setup, elites, initial.evaluation, needs, described_by)
   repertoire, emitter_state = map_elites.init(
-    emitter, qd.container, evaluated, jax.random.fold_in(run_key, 0))
+    emitter, setup.container, evaluated, key)
   state = State(
     generation=jnp.zeros((), jnp.int32), emitter=emitter_state,
-    repertoire=repertoire,
+    repertoire=repertoire, describer=described_by,
     initial_steps=jnp.sum(evaluation.lengths, dtype=jnp.int32))
   if not setup.trains_members:
     return state
@@ -97,7 +100,7 @@ def train(
     state = state.with_members(state.members._replace(pool=pool))
   key = jax.random.fold_in(run_key, state.generation + 1)
   offspring, repertoire, emitter_state = map_elites.ask(
-    emitter, setup.qd.container, state.repertoire, state.emitter, key)
+    emitter, setup.container, state.repertoire, state.emitter, key)
   state = state._replace(emitter=emitter_state, repertoire=repertoire)
   return state, Trained(offspring=offspring)
 
@@ -107,18 +110,21 @@ def evaluate(
   env_states: Tree, run_key: Key,
 ) -> tuple[State, GenerationReport]:
   """Evaluates offspring, adds them to the repertoire, and tells the emitter."""
-  qd = setup.qd
+  qd, container = setup.qd, setup.container
   generation = state.generation + 1
   key = jax.random.fold_in(run_key, generation)
   elites = trained.offspring
   evaluation, evaluated = judge_elites(
-    setup, elites, env_states, emitter.needs)
+    setup, elites, env_states, emitter.needs, state.describer)
   fitness, evaluation_steps = evaluated.fitness, evaluation.lengths
   finite = trees.all_finite_leaves((fitness, evaluated.descriptors, elites))
   evaluated = evaluated._replace(fitness=jnp.where(finite, fitness, jnp.nan))
   repertoire, emitter_state = map_elites.add_and_tell(
-    emitter, qd.container, state.repertoire, state.emitter, evaluated, key)
-  if qd.container.num_again:  # The report is of new agents.
+    emitter, container, state.repertoire, state.emitter, evaluated, key)
+  described_by, repertoire = map_elites.improve_describer(
+    setup.describer, container, state.describer, repertoire,
+    jax.random.fold_in(key, prng.OfGeneration.DESCRIBE))
+  if container.num_again:  # The report is of new agents.
     elites, evaluation, finite, fitness = jax.tree.map(
       lambda x: x[: emitter.batch_size], (elites, evaluation, finite, fitness))
   index = jnp.argmax(jnp.where(finite, fitness, -jnp.inf))
@@ -136,11 +142,12 @@ def evaluate(
     evaluation_steps=evaluation_steps, next_hyperparams=elites.hyperparams,
     sampled_cells=jnp.full_like(fitness, -1, jnp.int32),
     repertoire_metrics=map_elites.metrics(
-      qd.container.show(repertoire), qd.qd_offset)
-    | {f"qd/{name}": x for name, x in qd.container.metrics(repertoire).items()},
+      container.show(repertoire), qd.qd_offset)
+    | {f"qd/{name}": x for name, x in container.metrics(repertoire).items()},
     emitter_metrics=emitter.metrics(emitter_state))
   after = state._replace(
-    generation=generation, emitter=emitter_state, repertoire=repertoire)
+    generation=generation, emitter=emitter_state, repertoire=repertoire,
+    describer=described_by)
   if setup.trains_members:
     report = _of_members(setup, report, _told(state), _told(after))
   return after, report
@@ -181,35 +188,49 @@ def _of_members(
 
 def evaluate_elites(
   setup: Setup, elites: map_elites.Elite, env_states: environments.State,
-  needs: Collection[str] = (),
-) -> actors.Evaluation:
-  """Runs greedy episodes of agents made of elites, on all devices."""
-  descriptor = setup.eval_env.descriptor
-  assert descriptor is not None
+  needs: Collection[str] = (), described_by: Tree = (),
+) -> tuple[actors.Evaluation, Tree]:
+  """Runs greedy episodes of agents made of elites, on all devices.
+
+  `described_by` is the describer's state. Returns the evaluation, and the
+  episodes [P, N, ...] if the describer improves by them.
+  """
+  describer = setup.describer
 
   def evaluate(
-    setup: Setup, genotypes: Tree, env_states: environments.State
+    setup: Setup, described_by: Tree, genotypes: Tree,
+    env_states: environments.State,
   ) -> actors.Evaluation:
+    def describe(looks: Tree, mask: Array) -> tuple[Array, Tree]:
+      episode = describer.summarize(looks, mask)
+      kept = () if describer.improve is None else episode
+      return describer.describe(described_by, episode), kept
+
     return actors.evaluate_from_states(
       setup.eval_env, setup.learner,
       jax.vmap(setup.learner.from_genotype)(genotypes), env_states,
-      descriptor.function, keep_transitions="transitions" in needs)
+      describe, keep_transitions="transitions" in needs, look=describer.look)
 
-  return sharding.all_gather(
-    setup.mesh, setup.over_members(evaluate)(elites.genotype, env_states),
+  evaluation = sharding.all_gather(
+    setup.mesh,
+    setup.over_members(evaluate, described_by)(elites.genotype, env_states),
     jax.tree.leaves(elites.genotype)[0].shape[0])
+  assert evaluation.descriptors is not None
+  descriptors, episodes = evaluation.descriptors
+  return evaluation._replace(descriptors=descriptors), episodes
 
 
 def judge_elites(
   setup: Setup, elites: map_elites.Elite, env_states: environments.State,
-  needs: Collection[str],
+  needs: Collection[str], described_by: Tree = (),
 ) -> tuple[actors.Evaluation, map_elites.Evaluated]:
-  """Evaluates elites, and says of them what an emitter needs."""
-  evaluation = evaluate_elites(setup, elites, env_states, needs)
+  """Evaluates elites, and says of them what emitter and container need."""
+  evaluation, episodes = evaluate_elites(
+    setup, elites, env_states, needs, described_by)
   assert evaluation.descriptors is not None
-  extra: dict[str, Tree] = {}
+  extra: dict[str, Tree] = {map_elites.EPISODES: episodes}
   if "transitions" in needs:
-    extra = {
+    extra |= {
       "transitions": evaluation.transitions,
       "lengths": evaluation.lengths}
   evaluated = map_elites.Evaluated(

@@ -20,6 +20,7 @@ from qdrl_haiku import (
 )
 from qdrl_haiku.cpu import one_by_one
 from qdrl_haiku.distributed import sharding
+from qdrl_haiku.map_elites import Container, Describer
 from qdrl_haiku.training import config as config_lib
 from qdrl_haiku.training import search_spaces
 from qdrl_haiku.types import Array, Hyperparams, Tree
@@ -63,6 +64,8 @@ class MapElites(NamedTuple):
       several of them, "pbt" first, which then makes the population's members
       and no variations.
     container: says which agents stay.
+    describer: what makes descriptors of episodes; None for the environment's
+      own `Descriptor`.
     variation_fn: (key, first parents, second parents) -> offspring, all of
       them `map_elites.Elite`s with leaves [n, ...].
     variation_batch_size: offspring per generation beside the population's own
@@ -87,6 +90,7 @@ class MapElites(NamedTuple):
   shard_repertoire: bool = False
   teaching: config_lib.TeachingConfig = config_lib.TeachingConfig()
   cma: config_lib.CMAConfig = config_lib.CMAConfig()
+  describer: map_elites.Describer | None = None
 
   @property
   def emitter_names(self) -> tuple[str, ...]:
@@ -150,6 +154,26 @@ class Setup(NamedTuple):
   def on_policy(self) -> bool:
     """Whether agents learn from what they have just collected."""
     return self.learner.learns_from == "rollout"
+
+  @property
+  def describer(self) -> Describer:
+    """What describes a repertoire's agents."""
+    descriptor = self.eval_env.descriptor
+    if self.qd.describer is not None or descriptor is None:
+      assert self.qd.describer is not None
+      return self.qd.describer
+    return map_elites.Describer(
+      look=lambda state: state.info["next_state_descriptor"],
+      summarize=lambda looks, mask: (looks, mask),
+      describe=lambda state, episode: descriptor.function(*episode))
+
+  @property
+  def container(self) -> Container:
+    """What holds a repertoire's agents, and what its describer needs."""
+    keeps = self.qd.container.keeps
+    if self.describer.improve is not None:
+      keeps += (map_elites.EPISODES,)
+    return self.qd.container._replace(keeps=keeps)
 
   @property
   def trains_members(self) -> bool:
@@ -277,10 +301,15 @@ def _of_repertoire(setup: Setup) -> Iterator[str]:
     yield (
       "a repertoire's agents can't act in an environment whose states can't be "
       "copied; take one that jax computes.")
-  if env.descriptor is None:
+  if env.descriptor is None and qd.describer is None:
     yield (
       "a repertoire needs an environment with state descriptors; take one that "
-      "has, or give yours a Descriptor.")
+      "has, or give yours a Descriptor, or MapElites a describer.")
+  improves = qd.describer is not None and qd.describer.improve is not None
+  if improves and qd.container.again is not None:
+    yield (
+      "the describer improves, and would place elites anew without those next "
+      "in line, which the container evaluates again; take another container.")
   if setup.trains_members and setup.controller is None:
     yield (
       "emitter='pbt' needs a controller, which says which members are "

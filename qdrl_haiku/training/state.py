@@ -52,6 +52,7 @@ class State(NamedTuple):
   # Of what makes agents: the state of the setup's emitter, or a `Population`.
   emitter: Tree
   repertoire: Tree = ()  # The container's state, of `map_elites.Elite`s.
+  describer: Tree = ()  # The state of what describes agents.
   # int32 [], environment steps that evaluating the first genotypes took.
   initial_steps: Tree = ()
 

@@ -41,9 +41,11 @@ class Reevaluation(NamedTuple):
   corrected: map_elites.Repertoire
 
 
-ReevaluateFn = Callable[[map_elites.Repertoire, types.Key], Reevaluation]
-"""Evaluates all elites of a repertoire again; the elite of cell i draws from
-`fold_in(key, i)`. Each of several processes has to call it."""
+ReevaluateFn = Callable[
+  [map_elites.Repertoire, types.Tree, types.Key], Reevaluation]
+"""Evaluates all elites of a repertoire again, of the describer's state too; the
+elite of cell i draws from `fold_in(key, i)`. Each of several processes has to
+call it."""
 
 
 def reevaluation_batch_size(setup: Setup, num_reevaluations: int) -> int:
@@ -69,7 +71,7 @@ def make_reevaluate(setup: Setup, num_reevaluations: int) -> ReevaluateFn:
   """
   qd, mesh = setup.map_elites, setup.mesh
   assert qd is not None and mesh is not None
-  container = qd.container
+  container = setup.container
   size = reevaluation_batch_size(setup, num_reevaluations)
   drawn_with = setup._replace(config=dataclasses.replace(
     setup.config, num_eval_episodes=num_reevaluations))
@@ -88,10 +90,12 @@ def make_reevaluate(setup: Setup, num_reevaluations: int) -> ReevaluateFn:
 
   @functools.partial(compiled, compiler_options=options.often)
   def evaluate(
-    elites: map_elites.Elite, cells: types.Array, env_states: types.Tree
+    elites: map_elites.Elite, cells: types.Array, env_states: types.Tree,
+    described_by: types.Tree,
   ) -> tuple[types.Array, types.Array | None, types.Array]:
     chosen = jax.tree.map(lambda x: x[cells], elites)
-    evaluation = quality_diversity.evaluate_elites(setup, chosen, env_states)
+    evaluation, _ = quality_diversity.evaluate_elites(
+      setup, chosen, env_states, described_by=described_by)
     return evaluation.returns, evaluation.descriptors, evaluation.lengths
 
   @compiled
@@ -104,7 +108,7 @@ def make_reevaluate(setup: Setup, num_reevaluations: int) -> ReevaluateFn:
         cells, jnp.mean(fitness, 1), jnp.mean(descriptors, 1), {})))
 
   def reevaluate(
-    repertoire: map_elites.Repertoire, key: types.Key
+    repertoire: map_elites.Repertoire, described_by: types.Tree, key: types.Key
   ) -> Reevaluation:
     occupied = np.flatnonzero(jax.device_get(repertoire.fitness) > -np.inf)
     occupied = occupied.astype(np.int32)
@@ -118,7 +122,8 @@ def make_reevaluate(setup: Setup, num_reevaluations: int) -> ReevaluateFn:
       # The last one fills up the last batch.
       cells = occupied.take(np.arange(first, first + size), mode="clip")
       fitness[cells], descriptors[cells], lengths = jax.device_get(
-        evaluate(repertoire.genotypes, cells, draw(cells, key)))
+        evaluate(
+          repertoire.genotypes, cells, draw(cells, key), described_by))
       env_steps += int(lengths[: occupied.size - first].sum())
     corrected = correct(
       np.arange(num_cells, dtype=np.int32), fitness, descriptors)

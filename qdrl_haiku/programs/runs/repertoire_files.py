@@ -85,7 +85,7 @@ class RepertoireFiles:
       return None
     key = jax.random.fold_in(run_key, int(state.generation))
     key = jax.random.fold_in(key, prng.OfGeneration.REEVALUATE)
-    return self._reevaluate(self.shown(state), key)
+    return self._reevaluate(self.shown(state), state.describer, key)
 
   def _write(self, state: State, step: int, found: Reevaluation | None) -> None:
     """Writes `repertoire/<step>.npz`, its picture, and what was found."""

@@ -35,7 +35,7 @@ def _reevaluate():
 
 def _look_at(repertoire):
   """Looks at each elite twice."""
-  return _reevaluate()(repertoire, _KEY)
+  return _reevaluate()(repertoire, (), _KEY)
 
 
 def test_each_elite_is_seen_again_by_itself_and_nothing_else_is():

@@ -63,7 +63,7 @@ def test_what_a_second_look_found_is_written_and_drawn(tmp_path, monkeypatch):
     corrected=planes.repertoire(planes.GRID, [[1.0, -0.5]], [8.0]))
   looks = []
 
-  def look(repertoire, key):
+  def look(repertoire, described_by, key):
     looks.append(jax.random.key_data(key).tolist())
     return found
 
