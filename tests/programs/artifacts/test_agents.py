@@ -12,7 +12,6 @@ def _written(path, state):
   (path / "config.json").write_text("{}")
   checkpoints = Checkpoints(path / "best", writes=True)
   checkpoints.save(1, {"learner": state}, {"return": 2.0})
-  checkpoints.close()
   return str(path)
 
 
