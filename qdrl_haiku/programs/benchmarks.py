@@ -64,7 +64,6 @@ def benchmark_generations(
   setup: Setup, repetitions: int, run_key: types.Key, start: float
 ) -> Record:
   """Times whole generations, compiled and called as a run does."""
-  assert setup.mesh is not None
   begin = time.monotonic()
   made = compilation.make_programs(generation.prepare(setup), run_key)
   # Both at once, as a run does.
@@ -102,41 +101,10 @@ def benchmark_generations(
     "time_to_first_generation_seconds": first_generation}
 
 
-def benchmark_collecting(
-  setup: Setup, repetitions: int, run_key: types.Key
-) -> Record:
-  """Times the steps that agents collect, without learning."""
-  config = setup.config
-  steps = (repetitions + 1) * config.perturbation_interval
-  if setup.on_policy:
-    learner = setup.learner._replace(update=lambda state, *_: (state, {}))
-    setup = setup._replace(learner=learner)
-  elif steps >= config.capacity:
-    raise ValueError(
-      f"replay_capacity {config.capacity} must be more than the {steps} "
-      "steps that are collected; raise it, or lower perturbation_interval.")
-  else:
-    # Nothing is learned, since the buffer never has so many transitions.
-    setup = _configured(
-      setup, min_replay_size=config.capacity, random_warm_up=False)
-  members, hyperparams, keys = _population(setup, run_key)
-  pool = jax.jit(lambda keys: members_lib.draw_member_pool(setup, keys))(keys)
-
-  def train(members: Members) -> Members:
-    return setup.over_members(learning.train_members)(
-      members._replace(pool=pool), hyperparams, keys)[0]
-
-  train = _compiled(train, donate_argnums=0)
-  seconds = measure_median_seconds(train, members, repetitions)
-  steps = config.population_size * config.perturbation_interval
-  return {"env_steps_per_second": steps / seconds}
-
-
 def benchmark_updating(
   setup: Setup, repetitions: int, run_key: types.Key
 ) -> Record:
   """Times sampling and updates, without environments."""
-  assert setup.mesh is not None
   plan = config_lib.training_iterations(setup.config, setup.learner)
   members, hyperparams, keys = _population(setup, run_key)
   if setup.on_policy:

@@ -67,25 +67,6 @@ def test_exploiting_counts_what_children_take_over(machine):
 
 
 @pytest.mark.slow
-def test_collecting_learns_nothing_and_counts_steps(monkeypatch):
-  seen = []
-
-  def call_twice(call, members, repetitions):
-    before = jax.device_get(members.learner)
-    members = call(members)
-    seen.extend([before, jax.device_get(members.learner)])
-    assert members.replay.size.tolist() == [16] * 4
-    return 0.5
-
-  monkeypatch.setattr(benchmarks, "measure_median_seconds", call_twice)
-  row = benchmarks.benchmark_collecting(_setup(), 1, _KEY)
-  assert row["env_steps_per_second"] == 4 * 16 / 0.5
-  common.assert_bits_equal(seen[0].point, seen[1].point)
-  with pytest.raises(ValueError, match="must be more than the 64 steps"):
-    benchmarks.benchmark_collecting(_setup(), 3, _KEY)
-
-
-@pytest.mark.slow
 def test_generations_are_counted_as_a_run_counts_them(machine):
   row = benchmarks.benchmark_generations(_setup(), 2, _KEY, start=0.0)
   per_generation = row["generation_seconds"]

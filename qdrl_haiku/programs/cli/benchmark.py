@@ -60,11 +60,11 @@ class BenchmarkConfig(Settings):
 
   algorithm: str = setting(
     "pbt",
-    "pbt or me_pbt: whole generations; collect: their steps alone; update: "
-    "their updates alone; exploit: a decision and its copies; add: MAP-Elites "
-    "without agents; compile or compile_me_pbt: nothing is run, but a "
-    "generation is compiled for --target, and what it launches is counted.",
-    choices=(*_GENERATIONS, "collect", "update", "exploit", "add", *_COMPILES))
+    "pbt or me_pbt: whole generations; update: their updates alone; exploit: a "
+    "decision and its copies; add: MAP-Elites without agents; compile or "
+    "compile_me_pbt: nothing is run, but a generation is compiled for "
+    "--target, and what it launches is counted.",
+    choices=(*_GENERATIONS, "update", "exploit", "add", *_COMPILES))
   target: str = setting(
     "h100",
     "Accelerator to compile for, present or not; cpu for this machine's own.",
@@ -181,10 +181,10 @@ def _measure(
       row |= benchmarks.benchmark_generations(
         setup, config.repetitions, key, _START)
     else:
-      measure = {
-        "collect": benchmarks.benchmark_collecting,
-        "update": benchmarks.benchmark_updating,
-        "exploit": benchmarks.benchmark_exploiting}[config.algorithm]
+      measure = (
+        benchmarks.benchmark_updating
+        if config.algorithm == "update"
+        else benchmarks.benchmark_exploiting)
       row |= measure(setup, config.repetitions, key)
     row |= benchmarks.benchmark_resources(setup)
     row |= {
