@@ -6,11 +6,9 @@ import re
 
 import pytest
 
-from qdrl_haiku import learners
 from qdrl_haiku.programs import reports
 from qdrl_haiku.programs.cli import devices
-from qdrl_haiku.programs.storage.directory import RunDirectory
-from tests import configs, planes
+from tests import planes
 from tests.launchers import harness
 from tests.programs.reports import common
 
@@ -27,32 +25,6 @@ def _report(capsys, tmp_path, *logdirs, flags=()):
     r'<script type="application/json">(.*?)</script>', output.read_text())
   found = [x for x in map(json.loads, texts) if "cells" in x]
   return outcome.err, found
-
-
-@pytest.mark.slow
-def test_elites_of_each_run_act_as_that_run_had_them(capsys, tmp_path):
-  td3 = configs.sized(
-    learners.TD3Config, (4,), (4,), normalize_observations=False)
-  sac = configs.sized(learners.SACConfig, (5,), (5,))
-  for name, agent, settings in (
-    ("first", learners.td3(2, 2, td3),
-     {
-       "learner": "td3", "hidden_layer_sizes": ["4"], "episode_length": 9,
-       "normalize_observations": False}),
-    # What isn't said is as flags have it by default.
-    ("second", learners.sac(2, 2, sac), {"hidden_layer_sizes": ["5"]}),
-  ):
-    path = tmp_path / name
-    RunDirectory(path).begin({"env_name": "point_maze"} | settings)
-    agents = common.agents(agent, planes.GRID, [0, 1])
-    agents.save(path / "repertoire" / "7.npz")
-  said, found = _report(
-    capsys, tmp_path, tmp_path / "first", tmp_path / "second")
-  assert said == ""
-  lengths = [
-    [len(paths[0][0]) for *_, paths in one["rollouts"]["episodes"]]
-    for one in found]
-  assert lengths == [[10, 10], [100, 100]]
 
 
 @pytest.mark.parametrize(

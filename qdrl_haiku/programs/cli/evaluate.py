@@ -147,8 +147,8 @@ def _report_sweep(
   # Half of the episodes are between these.
   low, high = np.quantile(returns, [0.25, 0.75], axis=1)
   curve = figure.Series("", (), values, means, low, high)
-  traces = figure.comparison_curve(curve, figure.Style.of(0))
-  described = figure.plot_figure(traces, title, figure.RETURN)
+  described = figure.plot_figure(
+    figure.comparison_curve(curve, 0), title, figure.RETURN)
   picture = draw_with_matplotlib(described)
   with config.blamed("render_to"):
     picture.savefig(path)

@@ -9,7 +9,7 @@ from qdrl_haiku.programs.artifacts import statistics
 from qdrl_haiku.programs.comparisons.plan import CompareConfig
 from qdrl_haiku.programs.comparisons.scores import ALL_TASKS, Curve
 from qdrl_haiku.programs.drawing import figure, with_matplotlib
-from qdrl_haiku.programs.drawing.figure import Axis, Panel, Series, Style, Trace
+from qdrl_haiku.programs.drawing.figure import Axis, Panel, Series, Trace
 from qdrl_haiku.programs.reports import curves as reports_curves
 from qdrl_haiku.programs.storage.strict_json import Record
 
@@ -69,7 +69,7 @@ def render_comparison_picture(
   """
   tasks = [*dict.fromkeys(curve.task for curve in curves)]
   methods = dict.fromkeys(curve.method for curve in curves)
-  style_of = {method: Style.of(i) for i, method in enumerate(methods)}
+  number_of = {method: i for i, method in enumerate(methods)}
   label = reports_curves.curve_label(config.metric)
   panels = []
   for task in tasks:
@@ -77,7 +77,7 @@ def render_comparison_picture(
     for method in methods:
       own = [x for x in curves if (x.task, x.method) == (task, method)]
       if own and (mean := _mean(own)) is not None:
-        traces += figure.comparison_curve(mean, style_of[method])
+        traces += figure.comparison_curve(mean, number_of[method])
     panels.append(Panel(task, traces, Axis(figure.STEPS), Axis(label)))
   final, x = "final", Axis(label)
   if len(tasks) > 1:
@@ -87,11 +87,11 @@ def render_comparison_picture(
   overall = tasks[0] if len(tasks) == 1 else ALL_TASKS
   rows = [row for row in table if row["task"] == overall]
   if rows:
-    panels.append(_bars(final, x, rows, "final", style_of))
+    panels.append(_bars(final, x, rows, "final", number_of))
   compared = [row for row in rows if "improvement" in row]
   if compared:
     x = Axis("probability", range=(-0.02, 1.02))
-    panel = _bars(better, x, compared, "improvement", style_of)
+    panel = _bars(better, x, compared, "improvement", number_of)
     ends = [-0.5, len(compared) - 0.5]
     even = Trace(
       [0.5, 0.5], ends, color=figure.GREY, dash="dash", in_legend=False)
@@ -111,13 +111,14 @@ def _interval(row: Record, name: str, form: str = ".4g") -> str:
 
 def _bars(
   title: str, x: Axis, rows: Sequence[Record], name: str,
-  style_of: Mapping[str, Style],
+  number_of: Mapping[str, int],
 ) -> Panel:
   """Describes the intervals of methods, the first one on top."""
   traces = []
   for i, row in enumerate(reversed(rows)):
     low, high = row[f"{name}_low"], row[f"{name}_high"]
-    color = f"{style_of[row['method']].color}80"
+    place = number_of[row["method"]] % len(figure.PALETTE)
+    color = f"{figure.PALETTE[place]}80"
     traces += [
       figure.figure_rectangle(low, i - 0.4, high, i + 0.4, color),
       Trace(

@@ -160,36 +160,22 @@ class Series(NamedTuple):
   high: Sequence[float] | np.ndarray
 
 
-class Style(NamedTuple):
-  """Holds a method's colour, symbol, and kind of line."""
+def comparison_curve(series: Series, number: int) -> list[Trace]:
+  """Describes the curve of a method by number, with a symbol at ten points.
 
-  color: str
-  symbol: str
-  dash: str
-
-  @classmethod
-  def of(cls, number: int) -> "Style":
-    """Returns the style of the method with a number.
-
-    The first seven differ in colour and symbol; later ones differ from those of
-    the same colour in line style or symbol.
-    """
-    turn, place = divmod(number, len(PALETTE))
-    again, line = divmod(turn, len(_DASHES))
-    symbol = _SYMBOLS[(place + again) % len(_SYMBOLS)]
-    return cls(PALETTE[place], symbol, _DASHES[line])
-
-
-def comparison_curve(series: Series, style: Style) -> list[Trace]:
-  """Describes a curve on its interval, with a symbol at about ten points."""
+  The first seven differ in colour and symbol; later ones differ from those of
+  the same colour in line style or symbol.
+  """
   name, steps = series.name, list(series.steps)
+  turn, place = divmod(number, len(PALETTE))
+  again, line = divmod(turn, len(_DASHES))
   stride = max(1, len(steps) // _NUM_MARKED)
-  sizes = [7 * (i % stride == 0) for i in range(len(steps))]
-  line = Trace(
-    steps, list(series.values), name, style.color, dash=style.dash,
-    symbol=style.symbol, sizes=sizes)
+  curve = Trace(
+    steps, list(series.values), name, PALETTE[place], dash=_DASHES[line],
+    symbol=_SYMBOLS[(place + again) % len(_SYMBOLS)],
+    sizes=[7 * (i % stride == 0) for i in range(len(steps))])
   area = Trace(
     [*steps, *reversed(steps)], [*series.high, *reversed(series.low)], name,
-    f"{style.color}40", is_area=True, in_legend=False, hover="skip")
+    f"{PALETTE[place]}40", is_area=True, in_legend=False, hover="skip")
   is_wide = any(a != b for a, b in zip(series.low, series.high, strict=True))
-  return [area, line] if is_wide else [line]
+  return [area, curve] if is_wide else [curve]

@@ -88,8 +88,7 @@ def _of_seeds(run: Run) -> list[Trace]:
       hover=f"{x.name}\nstep %{{x}}\nreturn %{{y}}")
     for x in found]
   name = f"interquartile mean of {len(found)} seeds, 95 % interval"
-  mean, style = aggregate_curves(name, found), figure.Style.of(0)
-  return thin + figure.comparison_curve(mean, style)
+  return thin + figure.comparison_curve(aggregate_curves(name, found), 0)
 
 
 def _of_members(run: Run) -> list[Trace]:

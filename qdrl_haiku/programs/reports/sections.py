@@ -3,8 +3,14 @@
 from collections.abc import Mapping, Sequence
 
 from qdrl_haiku import checks
-from qdrl_haiku.programs.drawing import figure as figure_lib
-from qdrl_haiku.programs.drawing.figure import STEPS, Axis, Figure, Panel, Trace
+from qdrl_haiku.programs.drawing.figure import (
+  STEPS,
+  Axis,
+  Figure,
+  Panel,
+  Trace,
+  comparison_curve,
+)
 from qdrl_haiku.programs.reports import (
   aggregation,
   controller_figures,
@@ -158,7 +164,7 @@ def _comparison(runs: Sequence[Run]) -> list[str]:
         continue
       curve = aggregation.aggregate_curves(group.label, seeds)
       if curve.steps:
-        traces += figure_lib.comparison_curve(curve, figure_lib.Style.of(i))
+        traces += comparison_curve(curve, i)
         interval = f"{curve.low[-1]:.5g} to {curve.high[-1]:.5g}"
         number, all_seeds = str(len(seeds)), group.num_seeds(metric)
         if len(seeds) < all_seeds:
