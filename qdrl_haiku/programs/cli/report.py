@@ -59,17 +59,15 @@ def _main(given: Given) -> None:
     devices.prepare_jax_devices(devices.ProcessConfig())
   for run in runs:
     found, problems = reports.read_elites(run.path)
-    for problem in problems:
-      print(f"warning: {problem}", file=sys.stderr)
     if found is not None:
       elites[run.name] = found
-  for run in runs:
-    if rollouts != 0 and run.name in elites:
       try:
-        ways[run.name] = _roll_out(str(run.path), elites[run.name], rollouts)
+        if rollouts != 0:
+          ways[run.name] = _roll_out(str(run.path), found, rollouts)
       except ValueError as error:
-        text = f"warning: no rollouts of {run.name}: {error}"
-        print(text, file=sys.stderr)
+        problems.append(f"no rollouts of {run.name}: {error}")
+    for problem in problems:
+      print(f"warning: {problem}", file=sys.stderr)
   page = reports.render_sections(runs, elites, ways)
   try:
     with files.file_written_whole(output) as temporary:

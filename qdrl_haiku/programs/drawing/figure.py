@@ -161,7 +161,7 @@ class Series(NamedTuple):
 
 
 def comparison_curve(series: Series, number: int) -> list[Trace]:
-  """Describes the curve of a method by number, with a symbol at ten points.
+  """Describes the curve of a method by number, with about ten symbols.
 
   The first seven differ in colour and symbol; later ones differ from those of
   the same colour in line style or symbol.

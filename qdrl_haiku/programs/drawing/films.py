@@ -6,7 +6,6 @@ import pathlib
 import subprocess
 import types as python_types
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import numpy as np
@@ -14,6 +13,7 @@ from absl import logging
 from matplotlib import animation
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from PIL import Image
 
 from qdrl_haiku import actors, environments, files, learners, types
 from qdrl_haiku.cpu import compiler_options, compiling
@@ -206,14 +206,15 @@ def _film(
 class _GIFWriter(animation.PillowWriter):
   """Gives all frames the same few colours, which halves a film's size."""
 
-  _frames: list[Any]
+  _frames: list[Image.Image]
 
   def finish(self) -> None:
     """Writes the file."""
     frames = [frame.convert("RGB") for frame in self._frames]
     # An octree of them, which has rare ones too, such as that of a line.
     palette = frames[-1].quantize(_COLORS, method=2)
-    self._frames = [x.quantize(palette=palette, dither=0) for x in frames]
+    self._frames = [
+      x.quantize(palette=palette, dither=Image.Dither.NONE) for x in frames]
     super().finish()
 
 
