@@ -20,20 +20,18 @@ from collections.abc import Collection, Mapping, Sequence
 _START = time.monotonic()
 
 # Imports are a part of what is measured.
+import jax  # noqa: E402
+
 from qdrl_haiku import checks, learners  # noqa: E402
 from qdrl_haiku import config as config_lib  # noqa: E402
 from qdrl_haiku.config import Settings, Values, setting  # noqa: E402
+from qdrl_haiku.distributed import sharding  # noqa: E402
 from qdrl_haiku.programs import accelerators, experiment, runs  # noqa: E402
 from qdrl_haiku.programs.cli import devices, launch, training  # noqa: E402
 from qdrl_haiku.programs.cli.launch import Given  # noqa: E402
-from qdrl_haiku.programs.drawing.figure import (  # noqa: E402
-  Axis,
-  Figure,
-  Panel,
-  Trace,
-)
+from qdrl_haiku.programs.drawing import figure  # noqa: E402
 from qdrl_haiku.programs.experiment import Config, Program  # noqa: E402
-from qdrl_haiku.programs.storage.strict_json import Record  # noqa: E402
+from qdrl_haiku.programs.storage import strict_json, versions  # noqa: E402
 
 _GENERATIONS = ("pbt", "me_pbt")
 _COMPILES = ("compile", "compile_me_pbt")
@@ -136,10 +134,7 @@ def _program() -> Program:
 
 def _compile(config: BenchmarkConfig, run: Config) -> None:
   """Prints what a generation would cost on a target: a table and JSON."""
-  import jax
-
   from qdrl_haiku.programs.accelerators import cost, generation
-  from qdrl_haiku.programs.storage import strict_json, versions
 
   # As many as are asked for where the target is the CPU.
   jax.config.update("jax_num_cpu_devices", config.num_targets)
@@ -152,17 +147,11 @@ def _compile(config: BenchmarkConfig, run: Config) -> None:
   print(strict_json.to_strict_json(row | versions.library_versions()))
 
 
-def _measure(
-  config: BenchmarkConfig, run: Config, given: Values
-) -> None:
+def _measure(config: BenchmarkConfig, run: Config, given: Values) -> None:
   """Measures in this process."""
-  import jax
-
-  from qdrl_haiku.distributed import sharding
   from qdrl_haiku.programs import benchmarks
-  from qdrl_haiku.programs.storage import strict_json, versions
 
-  row: Record = {"algorithm": config.algorithm}
+  row: strict_json.Record = {"algorithm": config.algorithm}
   if config.algorithm == "add":
     row |= benchmarks.benchmark_adding(config.repetitions)
   else:
@@ -181,10 +170,9 @@ def _measure(
       row |= benchmarks.benchmark_generations(
         setup, config.repetitions, key, _START)
     else:
-      measure = (
-        benchmarks.benchmark_updating
-        if config.algorithm == "update"
-        else benchmarks.benchmark_exploiting)
+      measure = benchmarks.benchmark_exploiting
+      if config.algorithm == "update":
+        measure = benchmarks.benchmark_updating
       row |= measure(setup, config.repetitions, key)
     row |= benchmarks.benchmark_resources(setup)
     row |= {
@@ -217,21 +205,23 @@ def _sweep(config: BenchmarkConfig, sweep: str, known: Collection[str]) -> None:
   print(f"wrote {config.output}", file=sys.stderr)
 
 
-def costs_figure(rows: Sequence[Mapping[str, float]], name: str) -> Figure:
+def costs_figure(
+  rows: Sequence[Mapping[str, float]], name: str
+) -> figure.Figure:
   """Describes the costs that all rows tell, none of them 0, each in a panel."""
   values, panels = [str(row[name]) for row in rows], []
   for column, (label, cost) in _COSTS.items():
     if all(row.get(column) for row in rows):
       numbers = [cost(row[column]) for row in rows]
-      trace = Trace(values, numbers, in_legend=False, sizes=8)
-      y = Axis(label, range=(0, 1.05 * max(numbers)))
-      panels.append(Panel("", [trace], Axis(name), y))
-  return Figure(panels, 300, columns=len(panels))
+      trace = figure.Trace(values, numbers, in_legend=False, sizes=8)
+      y = figure.Axis(label, range=(0, 1.05 * max(numbers)))
+      panels.append(figure.Panel("", [trace], figure.Axis(name), y))
+  return figure.Figure(panels, 300, columns=len(panels))
 
 
 def _measure_anew(
   config: BenchmarkConfig, arguments: Sequence[str]
-) -> Record:
+) -> strict_json.Record:
   """Measures in processes of their own, with arguments besides this one's."""
   if not config.starts_twice:
     return _measure_elsewhere(arguments)
@@ -246,7 +236,7 @@ def _measure_anew(
   return row
 
 
-def _measure_elsewhere(arguments: Sequence[str]) -> Record:
+def _measure_elsewhere(arguments: Sequence[str]) -> strict_json.Record:
   """Measures in a process of its own, whose error becomes that of this one."""
   command = [sys.executable, *sys.argv, *arguments]
   command += ["--sweep=", "--nostart_twice"]
