@@ -21,6 +21,12 @@ def _resumed(program, logdir, begun, **changes):
     program, Given(given, frozenset(given)))
 
 
+def test_former_names_of_settings_are_understood():
+  former = {"num_seeds": 3, "eval_interval": 9, "of_the_past": 1}
+  settings = experiment.TRAIN.configure(former).training
+  assert (settings.population_size, settings.perturbation_interval) == (3, 9)
+
+
 def test_steps_take_the_place_of_generations(tmp_path):
   config = _resumed(
     experiment.TRAIN_ME_PBT, tmp_path, {"num_generations": 10},

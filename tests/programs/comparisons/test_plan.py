@@ -68,6 +68,7 @@ def test_a_task_whose_seeds_are_not_counted_has_five():
 @pytest.mark.parametrize(("change", "message"), [
   ({"command": "--learner=sac"}, "names no launcher; begin it with one of"),
   ({"command": "report"}, "'report' is no launcher that trains"),
+  ({"command": "train --population_size=3"}, "give --num_seeds to the comp"),
   ({"command": "train_pbt --seed=3"}, "--seed is what the comparison gives"),
   ({"task": ("--env_name=ant",)}, "has no name; give it as 'name: flags'"),
   ({"method": ("a:", "a: --explore=mixed")}, "has the name of another"),
