@@ -24,7 +24,7 @@ from qdrl_haiku.programs.storage.directory import RunDirectory
 def train_from_flags() -> None:
   """Trains one learner, or several seeds of it side by side.
 
-  python launchers/train.py --learner=sac --env_name=reacher --num_seeds=3
+  python launchers/train.py --learner=sac --env_name=reacher --population_size=3
   """
   _run(experiment.TRAIN, train_from_flags)
 
