@@ -41,12 +41,8 @@ def import_brax() -> None:
   # MJX puts models on the first device of all processes, which those of the
   # others can't read.
   mjx_io: Any = importlib.import_module("mujoco.mjx._src.io")
-  mjx_io.jax = types.SimpleNamespace(**(vars(jax) | {"devices": _own_devices}))
-
-
-def _own_devices(backend: str | None = None) -> list[jax.Device]:
-  """Returns this process's devices, with the argument of `jax.devices`."""
-  return jax.local_devices(backend=backend)
+  mjx_io.jax = types.SimpleNamespace(**(vars(jax) | {
+    "devices": lambda backend=None: jax.local_devices(backend=backend)}))
 
 
 class _QuietWarp(importlib.machinery.PathFinder):

@@ -272,30 +272,23 @@ class EnvironmentConfig(Settings):
 
   def missing(self) -> Mapping[str, Missing]:
     """Returns the parts that the configuration lacks, by name."""
-    found = {}
-    if self.env_name != "point_maze":
-      why = f"--env_name={self.env_name} has no layout"
-      found["maze"] = Missing(why, ("env_name",))
-    if not self.env_name.startswith("playground:"):
-      why = f"--env_name={self.env_name} is none of Playground's"
-      found["playground"] = Missing(why, ("env_name",))
-    if not names_robot_file(self.env_name):
-      why = f"--env_name={self.env_name} is no robot's file"
-      found["robot"] = Missing(why, ("env_name",))
-    return found
+    name = self.env_name
+    parts = {
+      "maze": (name == "point_maze", "has no layout"),
+      "playground": (name.startswith("playground:"), "is none of Playground's"),
+      "robot": (names_robot_file(name), "is no robot's file")}
+    return {
+      part: Missing(f"--env_name={name} {why}", ("env_name",))
+      for part, (is_there, why) in parts.items()
+      if not is_there}
 
   def make(self) -> Any:
     """Makes the environment; see `create`."""
-    more: dict[str, Any] = {}
-    if self.env_name == "point_maze":
-      more["layout"] = self.maze_layout or "maze"
-    if self.task is not None:
-      more["task"] = self.task
-    if self.playground_assets is not None:
-      more["assets"] = self.playground_assets
-    if self.initial_height is not None:
-      more["initial_height"] = self.initial_height
+    more = {
+      "layout": self.maze_layout, "task": self.task,
+      "assets": self.playground_assets, "initial_height": self.initial_height}
     return create(
       self.env_name, backend=self.backend or None,
       episode_length=self.episode_length,
-      randomize=tuple(filter(None, self.randomize)), **more)
+      randomize=tuple(filter(None, self.randomize)),
+      **{name: x for name, x in more.items() if x is not None})

@@ -33,12 +33,10 @@ class ObservationStatistics(NamedTuple):
   @property
   def std(self) -> types.Tree:
     """The standard deviation [O]; 1 until there are two observations."""
-
-    def std(variance: types.Array) -> types.Array:
-      std = jnp.maximum(jnp.sqrt(variance), _MIN_STD)
-      return jnp.where(self.num_observations < 2, 1.0, std)
-
-    return jax.tree.map(std, self.variance)
+    return jax.tree.map(
+      lambda x: jnp.where(
+        self.num_observations < 2, 1.0, jnp.maximum(jnp.sqrt(x), _MIN_STD)),
+      self.variance)
 
 
 def init_statistics(
@@ -145,17 +143,11 @@ def normalize_by_statistics(
   if statistics is None:
     return observation
 
-  def normalize(
-    x: types.Array, mean: types.Array | None, std: types.Array | None
-  ) -> types.Array:
-    if mean is None or std is None:
-      return x
-    # One division for each entry: cheaper, and rounded alike on any devices.
-    normalized = (x - mean) * (1 / std)
-    return jnp.clip(normalized, -_MAX_NORMALIZED, _MAX_NORMALIZED)
-
+  # One division for each entry: cheaper, and rounded alike on any devices.
   return jax.tree.map(
-    normalize, observation, statistics.mean, statistics.std)
+    lambda x, mean, std: x if mean is None else jnp.clip(
+      (x - mean) * (1 / std), -_MAX_NORMALIZED, _MAX_NORMALIZED),
+    observation, statistics.mean, statistics.std)
 
 
 class RewardStatistics(NamedTuple):

@@ -73,15 +73,13 @@ def put_members_into_environments(
   environments, which are truncated at the same age, would see new initial
   states at the same time only. Where instances can't be reset alone, so it is.
   """
-  if not setup.abilities.resets_instances:
-    return members._replace(
-      environment=actors.remember(setup.learner, env_states))
-  keys = prng.fold_in_each(keys, prng.OfMember.AGES)
-  ages = jax.vmap(lambda key: jax.random.randint(
-    key, (setup.config.num_envs,), 0, setup.env.episode_length))(keys)
-  info = env_states.info | {"steps": ages}
-  return members._replace(environment=actors.remember(
-    setup.learner, env_states.replace(info=info)))
+  if setup.abilities.resets_instances:
+    keys = prng.fold_in_each(keys, prng.OfMember.AGES)
+    ages = jax.vmap(lambda key: jax.random.randint(
+      key, (setup.config.num_envs,), 0, setup.env.episode_length))(keys)
+    env_states = env_states.replace(info=env_states.info | {"steps": ages})
+  return members._replace(
+    environment=actors.remember(setup.learner, env_states))
 
 
 def first_members(setup: Setup, keys: Key, pool: Tree = ()) -> Members:
@@ -109,9 +107,7 @@ def draw_member_pool(setup: Setup, keys: Key) -> Tree:
     states = setup.env.reset(jnp.moveaxis(_pool_keys(setup, keys), 2, 0))
     return jax.tree.map(lambda x: jnp.moveaxis(x, 0, 2), states)
 
-  if not setup.abilities.copies_states:
-    return ()
-  return setup.over_members(draw)(keys)
+  return setup.over_members(draw)(keys) if setup.abilities.copies_states else ()
 
 
 def draw_for_members(setup: Setup, keys: Key) -> InitialStates:
@@ -163,9 +159,8 @@ def first_member_states(
 
 def draw_member_evaluation(setup: Setup, keys: Key) -> Tree:
   """Draws the states in which agents are evaluated."""
-  if not setup.abilities.copies_states:
-    return ()
-  return member_evaluation_states(setup, keys)
+  copies = setup.abilities.copies_states
+  return member_evaluation_states(setup, keys) if copies else ()
 
 
 def member_evaluation_states(

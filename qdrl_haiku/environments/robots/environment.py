@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from qdrl_haiku import names
+from qdrl_haiku import checks, names
 from qdrl_haiku.environments.interface import State
 from qdrl_haiku.environments.robots.model import RobotModel, read_robot
 from qdrl_haiku.environments.robots.tasks import TASKS, RobotState, Task
@@ -205,10 +205,7 @@ def _check_takes(
   what: str, function: Callable[..., Any], *parameters: str
 ) -> None:
   """Raises ValueError if a function can't be called with so many arguments."""
-  signature = inspect.signature(function)
-  try:
-    signature.bind(*parameters)
-  except TypeError as error:
+  if not checks.takes_arguments(function, len(parameters)):
     raise ValueError(
-      f"{what} takes {signature}; let it take ({', '.join(parameters)})."
-    ) from error
+      f"{what} takes {inspect.signature(function)}; let it take "
+      f"({', '.join(parameters)}).")

@@ -117,15 +117,11 @@ def _limit_of_devices() -> str:
 
 def _check_abilities(setup: Setup) -> None:
   """Refuses what the environments can't do."""
-  if not setup.abilities.spreads:
-    if jax.process_count() > 1:
-      raise ValueError(
-        f"there are {jax.process_count()} processes, but the environment feeds "
-        "one device; start one.")
-    if setup.mesh is not None and setup.mesh.size > 1:
-      raise ValueError(
-        f"mesh has {setup.mesh.size} devices, but the environment feeds one; "
-        "leave the mesh out.")
+  count = 1 if setup.mesh is None else setup.mesh.size
+  if not setup.abilities.spreads and max(count, jax.process_count()) > 1:
+    raise ValueError(
+      f"mesh has {count} devices of {jax.process_count()} processes, but the "
+      "environment feeds one; leave the mesh out, and start one process.")
   if setup.abilities.copies_states:
     return
   if setup.config.pool_size != TrainingConfig.pool_size:
