@@ -7,7 +7,8 @@ first one can train before the second one is compiled.
 
 from qdrl_haiku import eager
 from qdrl_haiku.training import population, quality_diversity
-from qdrl_haiku.training.setup import Setup, check_setup
+from qdrl_haiku.training.refusals import check_setup
+from qdrl_haiku.training.setup import Setup
 from qdrl_haiku.training.state import (
   GenerationReport,
   InitialStates,

@@ -1,7 +1,7 @@
-"""Composes what is trained, and refuses what doesn't fit."""
+"""Composes what is trained."""
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -9,29 +9,21 @@ import jax.numpy as jnp
 
 from qdrl_haiku import (
   actors,
-  checks,
   controllers,
   environments,
   learners,
   map_elites,
   replay,
-  trees,
   types,
 )
 from qdrl_haiku.cpu import one_by_one
 from qdrl_haiku.distributed import sharding
 from qdrl_haiku.map_elites import Container, Describer
 from qdrl_haiku.training import config as config_lib
-from qdrl_haiku.training import search_spaces
 from qdrl_haiku.types import Array, Hyperparams, Tree
 
 Scores = dict[str, Array]
 """Scores of an evaluation by name, each [P]."""
-
-_OF_REPLAY = (
-  "batch_size", "grad_updates_per_step", "n_step", "replay_capacity",
-  "min_replay_size", "random_warm_up", "inherit_replay")
-_OF_POPULATIONS = ("burn_in_period", "fitness", "fitness_window")
 EvaluateMembersFn = Callable[
   [learners.Learner, types.State, environments.State],
   tuple[actors.Evaluation, Scores]]
@@ -254,113 +246,3 @@ def _in_loops(learner: learners.Learner) -> learners.Learner:
     act=one_by_one.one_by_one_on_cpu(learner.act),
     act_greedy=one_by_one.one_by_one_on_cpu(learner.act_greedy),
     observe=one_by_one.one_by_one_on_cpu(learner.observe))
-
-
-def check_setup(setup: Setup) -> None:
-  """Refuses settings that don't fit the others, or would be ignored."""
-  learner = setup.learner
-  with checks.Refusals() as refusals:
-    for name, value in trees.tree_leaves_by_name(learner.hyperparams).items():
-      where = f"the learner's hyperparameter {name}={value}"
-      with refusals.noted():
-        search_spaces.check_search_space_value(
-          learner.declared, name, value, where)
-    for problem in (
-      *_of_n_step(setup), *_of_repertoire(setup), *_ignored(setup)
-    ):
-      refusals.refuse(problem)
-    if setup.trains_members:
-      config_lib.training_iterations(setup.config, learner)
-
-
-def _of_n_step(setup: Setup) -> Iterator[str]:
-  """Says where there is no such thing as sums of rewards."""
-  n, fix = setup.config.n_step, "take n_step=1."
-  if n == 1:
-    return
-  if not setup.learner.supports_n_step:
-    yield f"n_step={n}, but the learner rewards single steps by itself; {fix}"
-  known = list(trees.tree_leaves_by_name(setup.learner.hyperparams))
-  if "discount" not in known:
-    yield (
-      f"n_step={n} sums rewards by the hyperparameter discount, and the "
-      f"learner's are {', '.join(known)}; give it one, or {fix}")
-  names = setup.map_elites.emitter_names if setup.map_elites else ()
-  if not {"pga", "dcrl"}.isdisjoint(names):
-    yield (
-      f"n_step={n}, but with emitter {', '.join(names)} agents learn from "
-      f"single steps; {fix}")
-
-
-def _of_repertoire(setup: Setup) -> Iterator[str]:
-  """Says what of a repertoire's settings doesn't fit the others."""
-  qd, env = setup.map_elites, setup.eval_env
-  if qd is None:
-    return
-  if not setup.abilities.copies_states:
-    yield (
-      "a repertoire's agents can't act in an environment whose states can't be "
-      "copied; take one that jax computes.")
-  if env.descriptor is None and qd.describer is None:
-    yield (
-      "a repertoire needs an environment with state descriptors; take one that "
-      "has, or give yours a Descriptor, or MapElites a describer.")
-  improves = qd.describer is not None and qd.describer.improve is not None
-  if improves and qd.container.again is not None:
-    yield (
-      "the describer improves, and would place elites anew without those next "
-      "in line, which the container evaluates again; take another container.")
-  if setup.trains_members and setup.controller is None:
-    yield (
-      "emitter='pbt' needs a controller, which says which members are "
-      "replaced; give one, such as controllers.pbt.")
-  names = qd.emitter_names
-  emitters = f"emitter {', '.join(names)}:"
-  parts = qd.emitter if isinstance(qd.emitter, tuple) else ()
-  if parts:
-    given = [part.name for part in parts if part.batch_size is not None]
-    if len(set(names)) < len(names):
-      yield f"{emitters} one is there twice; name each once."
-    if 0 < len(given) < len(names):
-      yield (
-        f"{emitters} some have a number of offspring and some have none; give "
-        "all of them one, or none for shares that adapt.")
-    for name in {"pbt", "cma"}.intersection(() if given else names):
-      yield (
-        f"{emitters} {name} can't adapt its share, since all its agents have "
-        "to be evaluated; give each emitter a number.")
-    if "pbt" in names[1:]:
-      yield f"{emitters} pbt has to be the first."
-  share = qd.teaching.injection_share
-  if share and "pga" in names and "dcrl" not in names:
-    own = [x.batch_size for x in parts if x.name == "pga"]
-    number = round(share * ((own and own[0]) or qd.variation_batch_size))
-    if number > 1:
-      yield (
-        f"{emitters} injection_share={share:g} would inject pga's one policy "
-        f"{number} times; leave it out, or give 0.")
-  if qd.shard_repertoire and not qd.container.shared:
-    yield (
-      f"shard_repertoire: devices can't share what the container "
-      f"{qd.container.name} holds (--adding, --tessellation); leave it out, or "
-      "take another container.")
-
-
-def _ignored(setup: Setup) -> Iterator[str]:
-  """Says which settings have no effect, but aren't at their defaults."""
-  reasons = {"rollout_length": "the learner learns from replay"}
-  if setup.on_policy:
-    reasons = dict.fromkeys(_OF_REPLAY, "the learner learns from rollouts")
-  if setup.map_elites is not None:
-    if setup.evaluate is not None:
-      yield "evaluate has no effect with map_elites; leave it at None."
-    reasons |= dict.fromkeys(
-      _OF_POPULATIONS, "a repertoire's agents are judged by their returns")
-  for name, why in reasons.items():
-    value = getattr(setup.config, name)
-    default = getattr(config_lib.TrainingConfig, name)
-    # Runs note how much they would keep, though they keep nothing.
-    least = setup.config.least_capacity
-    is_noted = name == "replay_capacity" and value == least
-    if value != default and not is_noted:
-      yield f"{name}={value!r} has no effect: {why}; leave it at {default!r}."

@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import config as config_lib
-from qdrl_haiku import controllers
+from qdrl_haiku import controllers, training
 from qdrl_haiku.programs import experiment
 from qdrl_haiku.programs.experiment.plan import plan_experiment
 from qdrl_haiku.programs.storage.directory import RunDirectory
 from qdrl_haiku.training import emitters
-from qdrl_haiku.training.setup import check_setup
 
 _MAZE = {
   "env_name": "point_maze", "learner": "td3", "hidden_layer_sizes": (4,)}
@@ -141,7 +140,7 @@ def test_what_keeps_no_replay_can_be_made_longer(
     experiment.read_config(str(tmp_path)).run, num_timesteps=400_000)
   again = plan_experiment(dataclasses.replace(
     experiment.read_config(str(tmp_path)), run=longer))
-  check_setup(again.setup)
+  training.prepare(again.setup)
   capacities = {
     x.config.training.replay_capacity for x in (first, again)}
   assert capacities == {100_000}
