@@ -7,7 +7,7 @@ import distrax
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku.cpu import fusion, noise
+from qdrl_haiku import platform
 
 _MIN_SCALE = 1e-3
 
@@ -95,7 +95,7 @@ class NormalTanh(distrax.Transformed):
     """Returns x, [A, n, ...], and the normal distribution that it is from."""
     normal = self.distribution.distribution
     loc, scale = jnp.broadcast_arrays(normal.loc, normal.scale)
-    change = noise.normal_noise(key, (n, *loc.shape), loc.dtype)
+    change = platform.normal_noise(key, (n, *loc.shape), loc.dtype)
     loc, scale = (_dimensions_first(x)[:, None] for x in (loc, scale))
     x = loc + scale * _dimensions_first(change)
     return x, distrax.Normal(loc, scale)
@@ -113,7 +113,7 @@ def normal_tanh(parameters: jax.Array) -> NormalTanh:
     shape [A], differentiable in reverse mode only.
   """
   loc, raw_scale = map(
-    fusion.without_gradient_fusion, jnp.split(_dimensions_first(parameters), 2))
+    platform.outputs, jnp.split(_dimensions_first(parameters), 2))
   scale = jax.nn.softplus(raw_scale) + _MIN_SCALE
   return NormalTanh(jnp.moveaxis(loc, 0, -1), jnp.moveaxis(scale, 0, -1))
 

@@ -22,6 +22,7 @@ _ALLOWED = {
   "eager": set(),
   "compatibility": set(),
   "cpu": set(),
+  "platform": {"cpu"},
   "losses": set(),
   "networks": set(),
   "policies": set(),
@@ -52,7 +53,7 @@ _ALLOWED_IN_PROGRAMS: dict[str, set[str]] = {
     "experiment", "reports", "runs", "storage"}}
 _EVERYWHERE = {
   "types", "names", "prng", "files", "trees", "checks", "config",
-  "compatibility", "cpu", "eager", "ranges", "specs"}
+  "compatibility", "platform", "eager", "ranges", "specs"}
 
 
 _MODULES = {

@@ -22,7 +22,7 @@ class CompilerOptions(NamedTuple):
   once: Options
 
 
-def platform_compiler_options(platform: str | None = None) -> CompilerOptions:
+def compiler_options(platform: str | None = None) -> CompilerOptions:
   """Returns the options for programs on a platform.
 
   On GPUs XLA chooses each fusion's kernel by trying several, and some are wrong

@@ -8,7 +8,7 @@ from absl import logging
 from qdrl_haiku.cpu import switch
 
 
-def compile_or_plainly(
+def compile_program(
   lower: Callable[[], jax.stages.Lowered]
 ) -> jax.stages.Compiled:
   """Compiles a program; as usual, if XLA refuses the one made for CPUs.

@@ -13,8 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding
 
-from qdrl_haiku import controllers
-from qdrl_haiku.cpu import switch
+from qdrl_haiku import controllers, platform
 from qdrl_haiku.distributed import bitcast, sharding
 from qdrl_haiku.types import Array, Tree
 
@@ -41,8 +40,7 @@ def inherit_by_moving(
   """
   first_turn = jnp.int32(turn)
   is_one_device = mesh is None or mesh.size == 1
-  if is_one_device and not in_place and switch.switched_platform() != "cpu":
-    # For each turn of a loop an accelerator would start kernels for each array.
+  if is_one_device and not in_place and not platform.branches_cheaply():
     return controllers.inherit(members, parents), first_turn
 
   def local(

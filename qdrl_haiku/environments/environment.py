@@ -12,8 +12,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import checks, compatibility, prng, specs, trees
-from qdrl_haiku.cpu import batching, switch
+from qdrl_haiku import checks, compatibility, platform, prng, specs, trees
 from qdrl_haiku.environments import validation
 from qdrl_haiku.environments.interface import (
   BatchedEnvironment,
@@ -84,8 +83,8 @@ class Environment(BatchedEnvironment):
         function(*args), spec)
 
     return (
-      batching.rewrite_for_batching(cast_result(self._env_reset), key),
-      batching.rewrite_for_batching(cast_result(self._env_step), spec, action))
+      platform.physics(cast_result(self._env_reset), key),
+      platform.physics(cast_result(self._env_step), spec, action))
 
   def reset(self, key: Key) -> State:
     """Starts one episode per key [...]; legacy uint32 keys [..., 2] do too."""
@@ -189,10 +188,9 @@ class Environment(BatchedEnvironment):
         pipeline_state=begun.pipeline_state, obs=begun.obs, info=info)
       return trees.choose_rows(ended, begun, state)
 
-    if pool is not None and not switch.is_switched_on():
-      return reset_ended(state)
     # Most steps end no episode, and then a reset should cost nothing.
-    return jax.lax.cond(jnp.any(ended), reset_ended, lambda x: x, state)
+    branch = jax.lax.cond if pool is None else platform.where_needed
+    return branch(jnp.any(ended), reset_ended, lambda x: x, state)
 
   def _next_episodes(self, state: State, pool: State | None) -> State:
     """Returns the first states of B next episodes."""

@@ -13,8 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from qdrl_haiku import specs, trees
-from qdrl_haiku.cpu import compiler_options, compiling
+from qdrl_haiku import platform, specs, trees
 from qdrl_haiku.environments.interface import BatchedEnvironment, State
 from qdrl_haiku.types import Array, Key, Tree
 
@@ -224,10 +223,10 @@ def check_valid_environment_values(env: BatchedEnvironment) -> None:
 
   advice = getattr(
     getattr(env, "unwrapped", None), "advice", "return finite numbers.")
-  options = compiler_options.platform_compiler_options().once
+  options = platform.compiler_options().once
   key = jax.random.key(0)
   jitted = jax.jit(run, compiler_options=options)
-  compiled = compiling.compile_or_plainly(lambda: jitted.lower(key))
+  compiled = platform.compile_program(lambda: jitted.lower(key))
   first, later = jax.device_get(compiled(key))
   _check_values("env.reset", first, advice)
   for t in range(_NUM_STEPS):

@@ -9,10 +9,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import eager, losses, policies, ranges, specs, types
+from qdrl_haiku import eager, losses, platform, policies, ranges, specs, types
 from qdrl_haiku import networks as networks_lib
 from qdrl_haiku.config import setting
-from qdrl_haiku.cpu import noise
 from qdrl_haiku.learners import base, hyperparameters, sharing, statistics
 from qdrl_haiku.learners import config as config_lib
 from qdrl_haiku.learners.check import check_learner_update
@@ -131,7 +130,7 @@ def td3(
     memory: types.Tree, key: types.Key,
   ) -> types.Acted:
     action, memory, _ = act_greedy(state, observation, memory)
-    change = noise.normal_noise(key, action.shape, action.dtype)
+    change = platform.normal_noise(key, action.shape, action.dtype)
     noisy = action + hyperparams["exploration_noise"] * change
     return types.Acted(jnp.clip(noisy, -1.0, 1.0), memory)
 

@@ -11,8 +11,7 @@ import jax
 import jax.numpy as jnp
 import rlax
 
-from qdrl_haiku import types
-from qdrl_haiku.cpu import noise
+from qdrl_haiku import platform, types
 
 
 def td3_critic_loss(
@@ -79,6 +78,6 @@ def td3_target_action(
   """
   chex.assert_rank([noise_scale, noise_clip], 0)
   chex.assert_axis_dimension_gt(action, -1, 0)
-  change = noise_scale * noise.normal_noise(key, action.shape, action.dtype)
+  change = noise_scale * platform.normal_noise(key, action.shape, action.dtype)
   change = jnp.clip(change, -noise_clip, noise_clip)
   return jax.lax.stop_gradient(jnp.clip(action + change, -1.0, 1.0))

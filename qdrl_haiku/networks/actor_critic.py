@@ -19,9 +19,8 @@ import haiku as hk
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import specs, types
+from qdrl_haiku import platform, specs, types
 from qdrl_haiku.checks import check_count
-from qdrl_haiku.cpu import fusion
 from qdrl_haiku.networks import mlp
 from qdrl_haiku.networks.base import Network, network, of_policy
 from qdrl_haiku.networks.config import (
@@ -255,6 +254,6 @@ def _twins(critic: Network) -> Network:
     num_critics = jax.tree.leaves(params)[0].shape[0]
     values = apply_both(
       params, jnp.broadcast_to(inputs, (num_critics, *inputs.shape)))
-    return fusion.without_gradient_fusion(values)
+    return platform.outputs(values)
 
   return Network(init=init, apply=apply)

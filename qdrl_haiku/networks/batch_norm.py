@@ -6,8 +6,7 @@ import haiku as hk
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import types
-from qdrl_haiku.cpu import fusion
+from qdrl_haiku import platform, types
 
 # As in the code of CrossQ and XQC, except that the averages are plain means of
 # the first 100 batches, not exponential ones from 0 and 1.
@@ -137,7 +136,7 @@ class LinearOfAffine(hk.Module):
     bias = shift @ w + hk.get_parameter("b", [self._size], init=jnp.zeros)
     w = factor[:, None] * w
     if self._size < _FEW:
-      w = fusion.fuse_gradient_by_outputs(w)
+      w = platform.weights(w)
     return inputs @ w + bias
 
 

@@ -7,9 +7,8 @@ import haiku as hk
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import specs, types
+from qdrl_haiku import platform, specs, types
 from qdrl_haiku.checks import check_count
-from qdrl_haiku.cpu import fusion
 from qdrl_haiku.networks import base, batch_norm
 from qdrl_haiku.networks.actor_critic import policy_final_init
 from qdrl_haiku.networks.config import (
@@ -293,6 +292,6 @@ def _twins(
       lambda params, state: transformed.apply(
         params, state, observation, action, is_training, rows),
       out_axes=(-2, 0))(params, state)
-    return fusion.without_gradient_fusion(outputs), state
+    return platform.outputs(outputs), state
 
   return base.StatefulNetwork(init=init, apply=apply)

@@ -6,8 +6,7 @@ import haiku as hk
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import types
-from qdrl_haiku.cpu import fusion
+from qdrl_haiku import platform, types
 
 _OUTPUT = "output"
 
@@ -98,4 +97,4 @@ def _few_outputs(
 ) -> jax.Array:
   """Gets a parameter of a layer with few outputs, see `cpu.fusion`."""
   value = next_getter(value)
-  return value if value.ndim < 2 else fusion.fuse_gradient_by_outputs(value)
+  return value if value.ndim < 2 else platform.weights(value)

@@ -13,8 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import map_elites, types
-from qdrl_haiku.cpu import compiler_options, one_by_one
+from qdrl_haiku import map_elites, platform, types
 from qdrl_haiku.distributed import sharding as sharding_lib
 from qdrl_haiku.programs.runs import compilation, records
 from qdrl_haiku.programs.storage.strict_json import Record
@@ -41,8 +40,8 @@ def shorten_for_benchmark(
   """Gives a population an interval that can be measured in seconds."""
   assert setup.mesh is not None
   config, learner = setup.config, setup.learner
-  platform = setup.mesh.devices.flat[0].platform
-  flops = _FLOPS.get(platform, _FLOPS_OF_ACCELERATORS)
+  kind = setup.mesh.devices.flat[0].platform
+  flops = _FLOPS.get(kind, _FLOPS_OF_ACCELERATORS)
   update_seconds = benchmark_flops_per_update(setup) / flops
   unit = config_lib.training_iteration_steps(config, learner)
   num_updates = config.grad_updates_per_step
@@ -151,7 +150,7 @@ def benchmark_exploiting(
   state = jax.jit(lambda key: controller.init(key, size)[0])(run_key)
   # As in a generation: divided among devices they would wait for each other.
   update = sharding_lib.run_replicated(
-    setup.mesh, one_by_one.one_by_one_alone(controller.update))
+    setup.mesh, platform.decision(controller.update))
 
   # Returns all that a decision computes, or XLA would leave it out.
   def decide(carried: Tree) -> Tree:
@@ -236,7 +235,7 @@ def benchmark_resources(setup: Setup) -> Record:
 
 def _compiled(function: Callable[..., Any], **more: Any) -> Any:
   """Compiles as programs of training are."""
-  options = compiler_options.platform_compiler_options().always
+  options = platform.compiler_options().always
   return jax.jit(function, compiler_options=options, **more)
 
 

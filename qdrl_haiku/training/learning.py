@@ -12,13 +12,13 @@ from qdrl_haiku import (
   eager,
   environments,
   learners,
+  platform,
   prng,
   replay,
   specs,
   trees,
   types,
 )
-from qdrl_haiku.cpu import one_by_one, switch
 from qdrl_haiku.learners import statistics
 from qdrl_haiku.training import config as config_lib
 from qdrl_haiku.training import members as members_lib
@@ -126,19 +126,15 @@ def _from_replay(
       (members_lib.stored_by_members(setup, transitions), is_finite))
     buffers = jax.vmap(add)(members.replay, rows, where)
   can_learn = setup.buffer.can_sample(buffers, setup.config.min_replay_size)
-  arguments = (states, buffers, hyperparams, learn_keys)
   learn_now = functools.partial(learn, setup)
-  if switch.is_switched_on():
-    nothing = jax.tree.map(
-      lambda x: jnp.zeros(x.shape, x.dtype),
-      jax.eval_shape(learn_now, *arguments)[1])
-    states, metrics = jax.lax.cond(
-      jnp.any(can_learn), learn_now,
-      lambda states, *_: (states, nothing),
-      *arguments)
-  else:
-    # For a cond, an accelerator would wait for the host, and copy all states.
-    states, metrics = learn_now(*arguments)
+
+  def go_on(states: types.State, *others: Tree) -> tuple[types.State, Tree]:
+    shapes = jax.eval_shape(learn_now, states, *others)[1]
+    return states, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+
+  states, metrics = platform.where_needed(
+    jnp.any(can_learn), learn_now, go_on, states, buffers, hyperparams,
+    learn_keys)
   observed = _observed(seen) | _nonfinite(transitions, is_finite)
   members = Members(states, buffers, env_states)
   return members, (metrics, observed, can_learn)
@@ -203,7 +199,7 @@ def learn_rollouts(
     return learned, _Row.of(metrics)
 
   with jax.named_scope("learn"):
-    return jax.vmap(one_by_one.one_by_one_on_cpu(update))(
+    return jax.vmap(platform.member(update))(
       states, hyperparams, rollouts, keys)
 
 
@@ -245,7 +241,7 @@ def learn(
   can_learn = setup.buffer.can_sample(buffers, setup.config.min_replay_size)
   # On CPUs each member in turn makes all updates: its networks stay cached.
   with jax.named_scope("learn"):
-    learned, metrics = jax.vmap(one_by_one.one_by_one_on_cpu(updates))(
+    learned, metrics = jax.vmap(platform.member(updates))(
       states, hyperparams, sampled, update_keys, can_learn)
   choose = jax.vmap(functools.partial(_where, in_loop=False))
   nothing = jax.tree.map(jnp.zeros_like, metrics)
@@ -264,7 +260,7 @@ def _where(condition: Array, new: Tree, old: Tree, *, in_loop: bool) -> Tree:
 
   def choose(x: Array, y: Array) -> Array:
     is_float = jnp.issubdtype(x.dtype, jnp.floating)
-    chosen_in_loop = is_float and not switch.is_switched_on()
+    chosen_in_loop = is_float and not platform.branches_cheaply()
     return jnp.where(condition, x, y) if in_loop == chosen_in_loop else x
 
   return jax.tree.map(choose, new, old)

@@ -8,8 +8,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import actors, controllers, environments, trees
-from qdrl_haiku.cpu import one_by_one
+from qdrl_haiku import actors, controllers, environments, platform, trees
 from qdrl_haiku.distributed import moving, sharding
 from qdrl_haiku.training import members as members_lib
 from qdrl_haiku.training.learning import train_members
@@ -55,7 +54,7 @@ def init(setup: Setup, run_key: Key, initial: InitialStates | None) -> State:
     hyperparams = setup.default_hyperparams(size)
   else:
     init_controller = setup.controller.init
-    controller, hyperparams = one_by_one.one_by_one_alone(
+    controller, hyperparams = platform.decision(
       lambda key: init_controller(key, size)
     )(members_lib.members_controller_key(run_key, 0))
   keys = members_lib.member_keys(run_key, 0, size)
@@ -107,7 +106,7 @@ def evaluate(
   latest = jnp.where(finite, latest, jnp.nan)
   recent_fitness = jnp.roll(recent_fitness, -1, axis=1)
   recent_fitness = recent_fitness.at[:, -1].set(latest)
-  fitness = one_by_one.one_by_one_alone(_windowed_mean)(recent_fitness)
+  fitness = platform.decision(_windowed_mean)(recent_fitness)
   index = jnp.argmax(jnp.where(finite, latest, -jnp.inf))
   best_state, turn = moving.move_member_to_all(
     setup.mesh, members.learner, index)
@@ -123,7 +122,7 @@ def evaluate(
     evaluation_steps=evaluation.lengths, next_hyperparams=hyperparams,
     sampled_cells=jnp.full_like(fitness, -1, jnp.int32))
   if setup.controller is not None:
-    decide = one_by_one.one_by_one_alone(setup.controller.update)
+    decide = platform.decision(setup.controller.update)
     with jax.named_scope("decide"):
       controller, decision = sharding.run_replicated(setup.mesh, decide)(
         controller, members_lib.members_controller_key(run_key, generation),

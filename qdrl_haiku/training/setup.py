@@ -13,10 +13,10 @@ from qdrl_haiku import (
   environments,
   learners,
   map_elites,
+  platform,
   replay,
   types,
 )
-from qdrl_haiku.cpu import one_by_one
 from qdrl_haiku.distributed import sharding
 from qdrl_haiku.map_elites import Container, Describer
 from qdrl_haiku.training import config as config_lib
@@ -243,6 +243,6 @@ def _in_loops(learner: learners.Learner) -> learners.Learner:
   iteration (`learning.learn`).
   """
   return learner._replace(
-    act=one_by_one.one_by_one_on_cpu(learner.act),
-    act_greedy=one_by_one.one_by_one_on_cpu(learner.act_greedy),
-    observe=one_by_one.one_by_one_on_cpu(learner.observe))
+    act=platform.member(learner.act),
+    act_greedy=platform.member(learner.act_greedy),
+    observe=platform.member(learner.observe))

@@ -12,12 +12,12 @@ from qdrl_haiku import (
   environments,
   learners,
   map_elites,
+  platform,
   replay,
   specs,
   trees,
   types,
 )
-from qdrl_haiku.cpu import one_by_one
 from qdrl_haiku.distributed import sharding
 from qdrl_haiku.training.config import TeachingConfig, TrainingConfig
 from qdrl_haiku.training.state import Members
@@ -136,7 +136,7 @@ def teacher(
     observations = buffer.sample(state.replay, key, shape).observation
 
     def improve_all(known: Tree, agents: Tree) -> Tree:
-      in_turn = one_by_one.one_by_one_on_cpu(
+      in_turn = platform.member(
         lambda agent, observations, genotype, at: shared.improve(
           agent, genotype, observations, at, teaching.offspring_learning_rate))
       return jax.vmap(in_turn, (None, None, 0, 0))(*known, *agents)
@@ -219,7 +219,7 @@ def _training(
 
     def train_now(state: TeacherState) -> Tree:
       shape = (num_updates, critic.batches_per_update, config.batch_size)
-      return one_by_one.one_by_one_alone(learn)(
+      return platform.decision(learn)(
         state.agent, buffer.sample(state.replay, sample_key, shape),
         jax.random.split(update_key, num_updates))
 

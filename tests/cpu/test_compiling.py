@@ -30,7 +30,7 @@ def test_a_refused_program_is_compiled_as_usual_and_a_line_says_so(
     lowered.append(jitted.lower(key))
     return lowered[-1] if len(lowered) > 1 else _Refused()
 
-  compiled = compiling.compile_or_plainly(lower)
+  compiled = compiling.compile_program(lower)
   assert kernels.num_marked(lowered[0].compile())
   assert not kernels.num_marked(compiled)
   np.testing.assert_allclose(
@@ -39,4 +39,4 @@ def test_a_refused_program_is_compiled_as_usual_and_a_line_says_so(
   assert "(UNIMPLEMENTED: no such fusion)" in line and "\n" not in line
   # Nothing else is tried later.
   with pytest.raises(jax.errors.JaxRuntimeError, match="no such fusion"):
-    compiling.compile_or_plainly(lambda: _Refused())
+    compiling.compile_program(lambda: _Refused())

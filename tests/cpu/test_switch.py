@@ -77,16 +77,16 @@ def test_each_hook_has_a_plain_version_that_agrees(name, monkeypatch):
 
 
 def test_compiler_options_are_left_out(monkeypatch):
-  assert all(compiler_options.platform_compiler_options("cpu"))
-  assert not any(compiler_options.platform_compiler_options("tpu"))
+  assert all(compiler_options.compiler_options("cpu"))
+  assert not any(compiler_options.compiler_options("tpu"))
   monkeypatch.setenv("QDRL_PLAIN", "1")
   for platform in "cpu", "gpu":
-    assert not any(compiler_options.platform_compiler_options(platform))
+    assert not any(compiler_options.compiler_options(platform))
 
 
 def test_on_gpus_no_kernels_are_tried_for_fusions():
   """Where it tries them, XLA may choose one that computes wrong numbers."""
-  for options in compiler_options.platform_compiler_options("gpu"):
+  for options in compiler_options.compiler_options("gpu"):
     assert options == {"xla_gpu_experimental_enable_fusion_autotuner": False}
 
 

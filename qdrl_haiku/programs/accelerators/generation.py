@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jax.experimental import topologies
 
-from qdrl_haiku.cpu import switch
+from qdrl_haiku import platform
 from qdrl_haiku.distributed import sharding
 from qdrl_haiku.programs.accelerators.cost import (
   TARGETS,
@@ -46,7 +46,7 @@ def compiling_for_target(
         f"num_devices={num_devices}, but jax has {len(devices)} of the CPU; "
         "set jax_num_cpu_devices before it looks for them.")
     # Not jax's own platform where there is an accelerator too.
-    with switch.switching_platform("cpu"):
+    with platform.switching_platform("cpu"):
       yield jax.sharding.Mesh(np.array(devices), (sharding.AXIS,))
     return
   described = importlib.resources.files(__package__) / f"{name}.txtpb"
@@ -62,7 +62,7 @@ def compiling_for_target(
       f"jax's compiler for {TARGETS[name].title} isn't installed; in an "
       "environment of its own, pip install --no-deps "
       f"{_PACKAGES.format(version=jax.__version__)} ({error}).") from error
-  with switch.switching_platform("gpu"):
+  with platform.switching_platform("gpu"):
     yield jax.sharding.Mesh(np.array(topology.devices), (sharding.AXIS,))
 
 

@@ -3,8 +3,7 @@
 import jax
 import numpy as np
 
-from qdrl_haiku import actors, environments, learners, types
-from qdrl_haiku.cpu import compiler_options, compiling
+from qdrl_haiku import actors, environments, learners, platform, types
 from qdrl_haiku.programs.artifacts import statistics
 
 # Environments that run side by side.
@@ -34,9 +33,9 @@ def evaluate_agent(
   jitted = jax.jit(
     lambda state, key: actors.evaluate(
       env, learner, state, key, size, function),
-    compiler_options=compiler_options.platform_compiler_options().often)
+    compiler_options=platform.compiler_options().often)
   keys = [jax.random.fold_in(key, i)[None] for i in range(num_batches)]
-  evaluate = compiling.compile_or_plainly(
+  evaluate = platform.compile_program(
     lambda: jitted.lower(population, keys[0]))
   batches = [jax.device_get(evaluate(population, key)) for key in keys]
   return jax.tree.map(

@@ -6,8 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from qdrl_haiku import actors, environments, learners, types
-from qdrl_haiku.cpu import compiler_options, compiling
+from qdrl_haiku import actors, environments, learners, platform, types
 from qdrl_haiku.environments.randomizing import drawn_values
 
 # Episodes that are begun for each that is run, so that each value has enough.
@@ -64,10 +63,10 @@ def sweep_agent(
     The returns, [K, N].
   """
   size = _SPARE * len(values) * (num_episodes + 8)
-  options = compiler_options.platform_compiler_options()
+  options = platform.compiler_options()
   keys = jax.random.split(key, size)
   reset = jax.jit(env.reset, compiler_options=options.once)
-  begun = compiling.compile_or_plainly(lambda: reset.lower(keys))(keys)
+  begun = platform.compile_program(lambda: reset.lower(keys))(keys)
   drawn = np.asarray(drawn_values(begun)[name])
   chosen = np.stack([
     np.argsort(drawn != np.float32(value), kind="stable")[:num_episodes]
@@ -79,6 +78,6 @@ def sweep_agent(
     lambda states, env_states: actors.evaluate_from_states(
       env, learner, states, env_states),
     compiler_options=options.often)
-  evaluate = compiling.compile_or_plainly(
+  evaluate = platform.compile_program(
     lambda: jitted.lower(states, env_states))
   return np.asarray(evaluate(states, env_states).returns)

@@ -11,9 +11,8 @@ import jax
 from absl import logging
 from jax._src import compilation_cache
 
-from qdrl_haiku import checks, files
+from qdrl_haiku import checks, files, platform
 from qdrl_haiku.config import Settings, setting
-from qdrl_haiku.cpu import cores, xla
 from qdrl_haiku.programs.cli import lost
 
 # How many processes belong together, as Slurm and Open MPI say.
@@ -81,7 +80,7 @@ def prepare_jax_devices(
   may set their number. Has to be called before jax looks for devices.
   """
   if "JAX_NUM_CPU_DEVICES" not in os.environ:
-    jax.config.update("jax_num_cpu_devices", cores.usable_cores().number)
+    jax.config.update("jax_num_cpu_devices", platform.usable_cores().number)
   _join_processes(config)
   # Read from a file, a program for CPUs has lost the order of its collectives.
   # Several processes, and devices at collectives that don't depend on each
@@ -161,5 +160,5 @@ def _allow_waiting() -> None:
   """Lets CPU processes wait for one that writes; heartbeats show dead ones."""
   given = os.environ.get("XLA_FLAGS", "")
   wanted = {name: _A_DAY for name in _WAITING if name not in given}
-  known = xla.known_xla_flags(wanted)
+  known = platform.known_xla_flags(wanted)
   os.environ["XLA_FLAGS"] = " ".join([given, *known]).strip()

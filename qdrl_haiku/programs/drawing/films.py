@@ -15,8 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
 
-from qdrl_haiku import actors, environments, files, learners, types
-from qdrl_haiku.cpu import compiler_options, compiling
+from qdrl_haiku import actors, environments, files, learners, platform, types
 from qdrl_haiku.programs.drawing import figure as figure_lib
 from qdrl_haiku.programs.drawing import (
   mujoco_frames,
@@ -77,9 +76,9 @@ def first_film_episode(
     return actors.rollout(
       env, learner, population, key, num_steps, scene.extract)
 
-  options = compiler_options.platform_compiler_options().once
+  options = platform.compiler_options().once
   jitted = jax.jit(run, compiler_options=options)
-  compiled = compiling.compile_or_plainly(lambda: jitted.lower(state, key))
+  compiled = platform.compile_program(lambda: jitted.lower(state, key))
   rollout = jax.device_get(compiled(state, key))
   seen = rollout.mask[0]
   for x in jax.tree.leaves(rollout.extracted):

@@ -9,9 +9,8 @@ from typing import NamedTuple
 
 from absl import logging
 
-from qdrl_haiku import checks, environments, training, trees, types
+from qdrl_haiku import checks, environments, platform, training, trees, types
 from qdrl_haiku import config as config_lib
-from qdrl_haiku.cpu import switch
 from qdrl_haiku.distributed import hosts
 from qdrl_haiku.programs import runs
 from qdrl_haiku.programs.experiment.config import Config, experiment_program
@@ -151,4 +150,4 @@ def _in_effect(setup: training.Setup) -> dict[str, object]:
     "episode_length": setup.env.episode_length, "fitness": setup.config.fitness,
     "hyperparams": {name: float(x) for name, x in hyperparams.items()},
     "num_eval_episodes": setup.config.num_eval_episodes,
-    "plain": switch.is_switched_to_plain()}
+    "plain": platform.is_switched_to_plain()}

@@ -12,8 +12,7 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from qdrl_haiku import types
-from qdrl_haiku.cpu import compiler_options, compiling
+from qdrl_haiku import platform, types
 from qdrl_haiku.distributed import sharding
 from qdrl_haiku.training.state import InitialStates, State, Trained, Trainer
 
@@ -56,7 +55,7 @@ class Program:
       if self._compiled is None:
         # Lowered before or, if XLA refuses that, anew.
         first = iter([self._lowered or self.lower()])
-        self._compiled = compiling.compile_or_plainly(
+        self._compiled = platform.compile_program(
           lambda: next(first, None) or self.lower())
         self._lowered = None
       return self._compiled
@@ -137,8 +136,7 @@ def make_programs(
   shardings, trained = jax.tree.map(
     lambda is_shared: members if is_shared else replicated,
     (trainer.shared, Trained(metrics=True, num_updates=True, offspring=False)))
-  platform = mesh.devices.flat[0].platform
-  options = compiler_options.platform_compiler_options(platform)
+  options = platform.compiler_options(mesh.devices.flat[0].platform)
   # With a repertoire, `init` also evaluates the first agents.
   to_init = options.often if setup.map_elites else options.once
 

@@ -14,8 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from qdrl_haiku import map_elites, types
-from qdrl_haiku.cpu import compiler_options
+from qdrl_haiku import map_elites, platform, types
 from qdrl_haiku.distributed import sharding
 from qdrl_haiku.programs.runs import records
 from qdrl_haiku.training import members as members_lib
@@ -75,8 +74,7 @@ def make_reevaluate(setup: Setup, num_reevaluations: int) -> ReevaluateFn:
   size = reevaluation_batch_size(setup, num_reevaluations)
   drawn_with = setup._replace(config=dataclasses.replace(
     setup.config, num_eval_episodes=num_reevaluations))
-  platform = mesh.devices.flat[0].platform
-  options = compiler_options.platform_compiler_options(platform)
+  options = platform.compiler_options(mesh.devices.flat[0].platform)
   replicated = NamedSharding(mesh, PartitionSpec())
   # As the evaluation has them.
   divided = NamedSharding(mesh, PartitionSpec(sharding.AXIS))

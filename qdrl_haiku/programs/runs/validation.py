@@ -4,10 +4,9 @@ import os
 
 import jax
 
-from qdrl_haiku import checks, controllers
+from qdrl_haiku import checks, controllers, platform
 from qdrl_haiku import config as config_lib
 from qdrl_haiku.config import Missing
-from qdrl_haiku.cpu.cores import usable_cores
 from qdrl_haiku.distributed import sharding
 from qdrl_haiku.programs.artifacts.agents import read_agents
 from qdrl_haiku.programs.runs.config import RunConfig
@@ -111,7 +110,9 @@ def describe_valid_mesh(setup: Setup, is_chosen: bool) -> str:
 def _limit_of_devices() -> str:
   """Returns why a CPU has no device of each core, as a part of a line."""
   given = os.environ.get("JAX_NUM_CPU_DEVICES")
-  limit = f"JAX_NUM_CPU_DEVICES={given}" if given else usable_cores().limit
+  limit = platform.usable_cores().limit
+  if given:
+    limit = f"JAX_NUM_CPU_DEVICES={given}"
   return f" ({limit})" if limit and jax.default_backend() == "cpu" else ""
 
 

@@ -2,12 +2,11 @@
 
 import functools
 import importlib.metadata
-import platform
+import sys
 
 import jax
 
-from qdrl_haiku import __version__
-from qdrl_haiku.cpu import xla
+from qdrl_haiku import __version__, platform
 from qdrl_haiku.programs.storage.strict_json import Record
 
 _LIBRARIES = (
@@ -18,10 +17,10 @@ _LIBRARIES = (
 def library_versions() -> Record:
   """Returns what a run depends on outside its settings."""
   found: Record = {
-    "python": platform.python_version(), "qdrl_haiku": __version__}
+    "python": sys.version.split()[0], "qdrl_haiku": __version__}
   found |= {name: _version(name) for name in _LIBRARIES}
   found["devices"] = [str(device) for device in jax.devices()]
-  found["xla_left_out"] = xla.unknown_to_xla()
+  found["xla_left_out"] = platform.unknown_to_xla()
   return found
 
 

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from qdrl_haiku import distributed, map_elites
+from qdrl_haiku import distributed, map_elites, platform
 from qdrl_haiku.cpu.cores import Cores
 from qdrl_haiku.programs import artifacts, runs
 from qdrl_haiku.programs.runs import validation
@@ -76,13 +76,13 @@ def test_a_dry_run_refuses_the_directory_that_the_run_would(trained, tmp_path):
 def test_cells_and_processes_may_not_be_able_to_share_a_mesh(monkeypatch):
   monkeypatch.setattr(jax, "device_count", lambda: 5)
   monkeypatch.delenv("JAX_NUM_CPU_DEVICES", raising=False)
-  monkeypatch.setattr(validation, "usable_cores", lambda: Cores(5, ""))
+  monkeypatch.setattr(platform, "usable_cores", lambda: Cores(5, ""))
   mesh = jax.sharding.AbstractMesh((4,), ("population",))
   setup = common.repertoire_setup(mesh=mesh, shard_repertoire=True)
   validation.check_valid_mesh(setup)
   described = validation.describe_valid_mesh(setup, True)
   assert described.endswith("4 of 5; 35 or 40 cells would use all")
-  monkeypatch.setattr(validation, "usable_cores", lambda: Cores(5, "why"))
+  monkeypatch.setattr(platform, "usable_cores", lambda: Cores(5, "why"))
   assert "of 5 (why); 35" in validation.describe_valid_mesh(setup, True)
   monkeypatch.setenv("JAX_NUM_CPU_DEVICES", "5")
   described = validation.describe_valid_mesh(setup, True)
