@@ -151,7 +151,7 @@ def _advanced(env, state, num_steps):
   return states
 
 
-@pytest.mark.parametrize("num_steps", [0, 3, 5, 7])
+@pytest.mark.parametrize("num_steps", [0, 7])
 def test_another_environment_goes_on_from_a_state(num_steps):
   # At the second instance's age, the first of episodes of 5 steps is shorter.
   def begin(env):
@@ -206,32 +206,26 @@ def test_an_instance_that_breaks_is_truncated_and_reset():
   # Though it also terminates.
   *_, broken, after = _run(_counter(bad=2, last=2), 3)
   assert np.isnan(broken.info["next_observation"][:, 0]).all()
-  for values in (
-    broken.done, broken.info["truncation"], broken.info["discount"]
-  ):
-    assert values.tolist() == [1, 1]
+  assert broken.info["truncation"].tolist() == broken.done.tolist() == [1, 1]
+  assert broken.info["discount"].tolist() == [1, 1]
   assert np.isfinite(broken.obs).all() and np.isfinite(after.obs).all()
 
 
 def test_instances_may_have_skills():
-  env = environments.SkillEnvironment(
-    _counter(last=2), skills.categorical(3), "episode")
+  env, other = (
+    environments.SkillEnvironment(
+      _counter(last=2), skills.categorical(3), "episode")
+    for _ in range(2))
   state = env.reset(jax.random.key(0)[None])
   for step in range(1, 4):
     skill = state.info["skill"]
     state = env.step(state, jnp.zeros((1, 2)))
-    np.testing.assert_array_equal(
-      state.info["next_observation"][:, 2:], skill)
+    np.testing.assert_array_equal(state.info["next_observation"][:, 2:], skill)
     np.testing.assert_array_equal(state.obs[:, 2:], state.info["skill"])
     assert state.done.tolist() == [step == 2]
-  np.testing.assert_array_equal(
-    env.advance(state, jnp.zeros((1, 2))).obs[:, 2:], state.info["skill"])
-
-
-def test_a_legacy_key_serves_too():
-  state = _counter().reset(jax.random.PRNGKey(0))
-  typed = _counter().reset(jax.random.key(0))
-  np.testing.assert_array_equal(state.obs, typed.obs)
+  other.restore(state)
+  state = other.advance(state, jnp.zeros((1, 2)))
+  np.testing.assert_array_equal(state.obs[:, 2:], state.info["skill"])
 
 
 def test_only_the_last_state_can_be_stepped():

@@ -95,20 +95,6 @@ def test_of_a_maze_the_point_and_what_it_walks_among_are_drawn(layout):
   np.testing.assert_array_equal(scene.extract(state), state.obs[..., :2])
 
 
-@pytest.mark.slow
-def test_of_a_robot_its_links_are_drawn():
-  robot = environments.create("hopper_uni", backend="mjx")
-  env = environments.SkillEnvironment(robot, skills.categorical(3))
-  scene = environments.scene(env)
-  assert isinstance(scene, environments.RobotScene)
-  assert scene.sys is robot.unwrapped.sys
-  assert scene.step_seconds == pytest.approx(robot.unwrapped.dt)
-  shapes = jax.eval_shape(lambda: scene.extract(env.reset(_KEYS)))
-  assert shapes["pos"].shape == (2, 3, 4, 3)
-  assert shapes["rot"].shape == (2, 3, 4, 4)
-  assert shapes["q"].shape[:2] == (2, 3)
-
-
 def test_of_others_the_first_two_axes_of_the_descriptor_are_drawn():
   env = environments.Environment(
     environments.with_descriptor(

@@ -113,15 +113,6 @@ def test_a_name_registered_with_brax_is_known(braxs_registry):
   assert environments.create("arm").action_size == 8
 
 
-# The swimmer is the one that brax alone can't step under jax 0.10, the ant has
-# the most kinds of leaves.
-@pytest.mark.slow
-@pytest.mark.parametrize("name, sizes", [("swimmer", (8, 2)), ("ant", (27, 8))])
-def test_environments_of_brax_fit_the_interface(name, sizes):
-  env = environments.create(name)
-  assert (env.observation_size, env.action_size) == sizes
-
-
 def test_the_point_maze_needs_no_brax(no_brax):
   env = environments.create("point_maze", layout="open")
   assert len(env.unwrapped.walls) == 0

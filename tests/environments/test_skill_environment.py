@@ -51,34 +51,25 @@ def _episodes(env, num_episodes, *shape):
   return np.stack([s.info["skill"] for s in states[::_LENGTH]])
 
 
-@pytest.mark.parametrize(
-  ("sampling", "prior"), [("fixed", _PRIOR), ("episode", _NORMAL)]
-)
+@pytest.mark.parametrize(("sampling", "prior"), [
+  ("fixed", _PRIOR), ("episode", _NORMAL)])
 def test_skills_are_appended_and_nothing_else_is_changed(sampling, prior):
   env = _make(sampling, prior)
   with_skills, without = _states(env, 5, 4), _states(_WALK, 5, 4)
-  previous = with_skills[0].info["skill"]
   assert env.observation_size == 2 + prior.size
   types = [jax.tree.map(jax.typeof, state) for state in with_skills]
   assert types[1:] == types[:-1]  # Of a reset as of a step.
+  previous = with_skills[0].info["skill"]
   for state, plain in zip(with_skills, without, strict=True):
-    skill = state.info["skill"]
+    skill = state.info.pop("skill")
     assert skill.shape == (4, prior.size)
+    # Of the step just taken, though the next episode may have another.
+    seen = jnp.append(plain.info["next_observation"], previous, axis=-1)
     expected = plain.replace(
-      obs=jnp.concatenate([plain.obs, skill], axis=-1),
-      info=plain.info
-      | {
-        "skill": skill,
-        # Of the step just taken, though the next episode may have another.
-        "next_observation": jnp.concatenate(
-          [plain.info["next_observation"], previous], axis=-1
-        ),
-      },
-    )
-    # `np.asarray` takes no keys.
-    assert (state.info["key"] == expected.info.pop("key")).all()
-    state = state.replace(info=expected.info | state.info)
-    del state.info["key"]
+      obs=jnp.append(plain.obs, skill, axis=-1),
+      info=plain.info | {"next_observation": seen})
+    keys = [x.info.pop("key") for x in (state, expected)]
+    assert (keys[0] == keys[1]).all()  # NumPy takes no keys.
     jax.tree.map(np.testing.assert_array_equal, state, expected)
     previous = skill
 
@@ -136,25 +127,20 @@ def test_episode_skills_do_not_say_where_episodes_start():
 
 
 def test_fixed_continuous_skills_keep_their_draw_whatever_the_axes():
-  env = _make("fixed", _CIRCLE)
-  episodes = _episodes(env, 3, 4)
+  episodes = _episodes(_make("fixed", _CIRCLE), 3, 4)
   np.testing.assert_array_equal(episodes, episodes[[0, 0, 0]])
   assert len(np.unique(episodes[0], axis=0)) == 4
-  nested = env.reset(_keys(4).reshape(2, 2)).info["skill"]
-  np.testing.assert_allclose(nested, episodes[0].reshape(2, 2, 2), atol=1e-6)
 
 
 def test_advance_keeps_the_skill_beyond_the_end():
-  env, action = _make("episode"), jnp.full((3, 1), 0.1)
+  env = _make("episode")
   (state,) = _states(env, 0, 3)
   skill = state.info["skill"]
   for i in range(2 * _LENGTH):
-    plain, state = _WALK.advance(state, action), env.advance(state, action)
+    state = env.advance(state, jnp.full((3, 1), 0.1))
+    for x in (state.obs, state.info["next_observation"]):
+      np.testing.assert_array_equal(x[:, 2:], skill)
     np.testing.assert_array_equal(state.info["skill"], skill)
-    for observation in (state.obs, state.info["next_observation"]):
-      np.testing.assert_array_equal(
-        observation, np.concatenate([plain.obs, skill], axis=-1)
-      )
     assert np.all(state.done == (i >= _LENGTH - 1))
 
 
@@ -189,15 +175,15 @@ def test_an_episode_that_is_not_finite_is_no_whole_one():
   env = environments.SkillEnvironment(
     environments.Environment(toy.Walk(100.0), episode_length=4),
     skills.categorical(2), keeps_returns=True)
-  state = env.reset(_keys(2))
-  for _ in range(8):
-    state = env.step(state, jnp.full((2, 1), 0.1))
-  known = state.info["skill_return"]
-  state = env.step(state, jnp.array([[jnp.nan], [0.1]]))
-  assert state.done.tolist() == [1.0, 0.0]
-  np.testing.assert_array_equal(state.info["skill_return"], known)
-  for _ in range(4):
-    state = env.step(state, jnp.full((2, 1), 0.2))
+  state, known = env.reset(_keys(2)), None
+  for step in range(13):
+    action = jnp.array([[jnp.nan if step == 8 else 0.1], [0.1]])
+    if step == 8:
+      known = state.info["skill_return"]
+    state = env.step(state, action)
+    if step == 8:
+      assert state.done.tolist() == [1.0, 0.0]
+      np.testing.assert_array_equal(state.info["skill_return"], known)
   assert np.all(np.abs(state.info["skill_return"]) < 10)
   assert np.all(state.info["skill_return"] != known)
 

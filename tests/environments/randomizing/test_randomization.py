@@ -70,8 +70,7 @@ def _values(state):
 
 def _env(*specifications, length=5):
   return environments.create(
-    _Counter(), episode_length=length, randomize=specifications
-  )
+    _Counter(), episode_length=length, randomize=specifications)
 
 
 def test_a_delayed_action_arrives_later():
@@ -99,8 +98,7 @@ def test_what_critics_alone_see_is_exact():
   state = env.reset(jax.random.split(jax.random.key(0), 50))
   for steps in range(3):
     for name in ("privileged_state", "count"):
-      np.testing.assert_array_equal(state.obs[name], np.full((50, 1), steps)
-        if name == "privileged_state" else np.full(50, steps))
+      assert (state.obs[name] == steps).all()
     assert (state.obs["state"] != steps).all()
     assert (state.obs["state"][:, 0] != state.obs["state"][:, 1]).all()
     state = env.step(state, jnp.ones((50, 1)))
@@ -114,9 +112,7 @@ def test_noise_on_actions_differs_by_step_and_stays_within_their_range():
   steps = np.asarray(second.obs - first.obs)[:, 0]
   assert abs(np.std(steps) - 0.3) < 0.02
   assert abs(np.corrcoef(first.obs[:, 0], steps)[0, 1]) < 0.1
-  np.testing.assert_array_less(
-    env.step(state, jnp.ones((2000, 1))).obs, 1 + 1e-6
-  )
+  assert (env.step(state, jnp.ones((2000, 1))).obs <= 1 + 1e-6).all()
 
 
 def test_what_was_drawn_stays_for_an_episode_and_is_drawn_anew_for_the_next():
@@ -151,8 +147,7 @@ def _next(path, name=None):
   @jax.jit
   def step(control):
     physics = robot._pipeline.init(
-      robot.sys, jnp.array([0.2, -0.5]), jnp.array([1.0, 2.0])
-    )
+      robot.sys, jnp.array([0.2, -0.5]), jnp.array([1.0, 2.0]))
     return robot._pipeline.step(robot.sys, physics, control).qd
 
   return np.asarray(step(jnp.array([0.5, -0.5])))
@@ -162,17 +157,13 @@ def _slow(*case):
   return pytest.param(*case, marks=pytest.mark.slow)
 
 
-@pytest.mark.parametrize(
-  ("name", "old", "new"),
-  [
-    _slow("mass", "<worldbody>",
-      "<default><geom density='2000'/></default><worldbody>"),
-    _slow("mass/forearm", 'name="lower"', 'name="lower" density="2000"'),
-    _slow("damping/elbow", '120" damping="0.5"', '120" damping="1.0"'),
-    ("actuator_gain/shoulder", 'gear="10"', 'gear="20"'),
-    _slow("gravity", "<option", "<option gravity='0 0 -19.62'"),
-  ],
-)
+@pytest.mark.parametrize(("name", "old", "new"), [
+  _slow("mass", "<worldbody>",
+    "<default><geom density='2000'/></default><worldbody>"),
+  _slow("mass/forearm", 'name="lower"', 'name="lower" density="2000"'),
+  _slow("damping/elbow", '120" damping="0.5"', '120" damping="1.0"'),
+  ("actuator_gain/shoulder", 'gear="10"', 'gear="20"'),
+  _slow("gravity", "<option", "<option gravity='0 0 -19.62'")])
 def test_a_factor_is_as_a_file_that_has_it(tmp_path, name, old, new):
   text = _ARM.read_text()
   assert old in text
@@ -233,29 +224,19 @@ def test_a_friction_that_another_hides_is_said(feet, specification, words):
   ("mass/stone:fixed:2", "that body can't move"),
   ("friction/floor:uniform:0.1:0.2",
     "no effect up to 0.5: MuJoCo takes the larger of two geoms' frictions, "
-    "here that of left; give larger factors, or 'friction', of all geoms")])
-def test_what_has_no_effect_is_refused(feet, specification, words):
+    "here that of left; give larger factors, or 'friction', of all geoms"),
+  ("frction:uniform:0:1", "did you mean 'friction'?"),
+  ("mass/ston:uniform:1:2", "did you mean 'stone'?"),
+  ("gravity/floor:uniform:1:2", "no part of gravity 'floor'"),
+  ("action_delay:uniform:-1:2", "from -1 to 2 steps"),
+  ("mass:uniform:2:1", "randomize='mass:uniform:2:1'"),
+  ("mass/stone:uniform:0:1", "reaches down to 0; give factors above 0"),
+  ("mass:fixed:2 mass:fixed:2", "randomize has mass twice")])
+def test_what_has_no_effect_or_is_not_there_is_refused(
+  feet, specification, words
+):
   with pytest.raises(ValueError) as error:
     randomizing.randomized(feet, specification.split())
-  assert words in str(error.value)
-
-
-@pytest.mark.parametrize(
-  ("specification", "words"),
-  [
-    ("frction:uniform:0:1", "did you mean 'friction'?"),
-    ("mass/forarm:uniform:1:2", "did you mean 'forearm'?"),
-    ("gravity/floor:uniform:1:2", "no part of gravity 'floor'"),
-    ("action_delay:uniform:-1:2", "from -1 to 2 steps"),
-    ("mass:uniform:2:1", "randomize='mass:uniform:2:1'"),
-    ("mass/forearm:uniform:0:1", "reaches down to 0; give factors above 0"),
-    ("mass:fixed:2 mass:fixed:2", "randomize has mass twice"),
-  ],
-)
-def test_what_is_not_there_is_refused(specification, words):
-  robot = robots.from_mjcf(str(_ARM), "run", backend="generalized")
-  with pytest.raises(ValueError) as error:
-    randomizing.randomized(robot, specification.split())
   assert words in str(error.value)
 
 
@@ -266,8 +247,5 @@ def test_what_the_physics_leaves_out_is_refused():
   randomizing.randomized(arm, ["mass:fixed:2"])
   with pytest.raises(ValueError, match="a mass of 1; give backend=generalized"):
     environments.create("ant", randomize=["mass/torso:fixed:2"])
-
-
-def test_physics_of_what_is_no_robot_is_refused():
   with pytest.raises(ValueError, match="_Counter is no robot"):
     _env("mass:uniform:1:2")
