@@ -27,10 +27,8 @@ class Array:
 
   Attributes:
     shape: of one observation.
-    dtype: float32, or one of integers, which are stored and handed on as they
-      are, and never normalised.
-    lower: the least number in it, where that is known.
-    upper: the largest, likewise.
+    dtype: float32, or of integers, which stay as they are, never normalised.
+    lower: the least number in it, where that is known; `upper`, the largest.
   """
 
   shape: tuple[int, ...]
@@ -95,11 +93,7 @@ def action_spec(given: int | Action) -> Action:
 
 
 def action_size(given: int | Action) -> int:
-  """Returns A, of continuous actions.
-
-  Raises:
-    ValueError: if actions are discrete.
-  """
+  """Returns A, of continuous actions; refuses discrete ones."""
   spec = action_spec(given)
   if isinstance(spec, Discrete):
     raise ValueError(
@@ -108,18 +102,21 @@ def action_size(given: int | Action) -> int:
   return spec.size
 
 
-def observation_size(given: int | Observation) -> int:
-  """Returns O: how many floats vectors have together, all that are observed.
+def observation_size(
+  given: int | Observation, *, is_one: bool = False
+) -> int:
+  """Returns O: how many floats all vectors have, or the one that there is.
 
   Raises:
     ValueError: if something is observed that is no flat vector of floats.
   """
   leaves = trees.named_tree_leaves(observation_spec(given))
+  takes = "one flat vector" if is_one else "flat vectors"
   for name, x in leaves:
-    if len(x.shape) != 1 or not is_float(x):
+    if len(x.shape) != 1 or not is_float(x) or (is_one and name):
       raise ValueError(
         f"observations have {x.dtype}{list(x.shape)}{name and f' as {name}'}, "
-        "and this takes flat vectors of floats alone; bring networks "
+        f"and this takes {takes} of floats alone; bring networks "
         "(networks.OwnNetworks) or a learner of your own.")
   return sum(x.shape[0] for _, x in leaves)
 

@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol, Self
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import checks, specs, trees
+from qdrl_haiku import checks, specs
 from qdrl_haiku.types import Array, Key, Tree
 
 
@@ -166,12 +166,7 @@ class BatchedEnvironment(Protocol):
   @property
   def observation_size(self) -> int:
     """O, where one flat vector of floats is observed."""
-    size = specs.number_if_flat(self.observation_spec)
-    if not isinstance(size, int):
-      raise ValueError(
-        f"observations are {trees.describe_tree(size)}, and skills, goals and "
-        "exports take one flat vector of floats alone.")
-    return size
+    return specs.observation_size(self.observation_spec, is_one=True)
 
   @property
   def action_size(self) -> int:

@@ -160,7 +160,7 @@ class Task(NamedTuple):
   Attributes:
     reward: (state before, state after, action [A]) -> [].
     is_over: (state) -> bool [], whether the episode terminates.
-    observe: (state) -> [O].
+    observe: (state) -> [O], or a dict, see `specs`.
     describe: (state) -> [D], of `descriptor`.
     descriptor: names and bounds of what `describe` returns, or None.
     draw_goal: (key) -> [G], drawn at each reset, `RobotState.goal` from then

@@ -263,13 +263,11 @@ def _policy_of(state: types.State) -> Policy:
     raise ValueError(
       "state is that of a population; take one agent out of it: "
       "jax.tree.map(lambda x: x[0], state)")
-  if statistics is not None and outer is None:
-    size = len(statistics.mean)
-    if size > sizes[0]:
-      raise ValueError(
-        f"the policy sees {sizes[0]} of {size} numbers of an observation, the "
-        "others are for critics; export it as .onnx.")
   if statistics is not None:
+    if isinstance(statistics.mean, dict):
+      raise ValueError(
+        f"the policy observes {', '.join(statistics.mean)}; only one that "
+        "observes one vector can be exported.")
     arrays["observation_mean"] = np.asarray(statistics.mean)
     arrays["observation_std"] = np.asarray(statistics.std)
   config = {
