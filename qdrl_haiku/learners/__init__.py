@@ -4,6 +4,7 @@ from qdrl_haiku.learners.base import (
   Descent,
   Learner,
   Optimizer,
+  PolicyParts,
   SharedCritic,
   move_target_networks,
 )
@@ -23,6 +24,7 @@ from qdrl_haiku.learners.ppo import PPOConfig, PPOGenotype, PPOState, ppo
 from qdrl_haiku.learners.registry import make_learner
 from qdrl_haiku.learners.sac import SACConfig, SACGenotype, SACState, sac
 from qdrl_haiku.learners.statistics import (
+  LARGEST_NORMALIZED,
   ObservationStatistics,
   init_statistics,
   normalize_by_statistics,

@@ -7,7 +7,7 @@ its randomness, because keys are arguments.
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,7 @@ import optax
 
 from qdrl_haiku import networks, types
 from qdrl_haiku.learners.hyperparameters import Hyperparameter
+from qdrl_haiku.learners.statistics import ObservationStatistics
 
 ActFn = Callable[
   [types.State, types.Hyperparams, types.Array, types.Tree, types.Key],
@@ -23,6 +24,22 @@ ActGreedyFn = Callable[[types.State, types.Array, types.Tree], types.Acted]
 LossAndMore = tuple[types.Array, tuple[types.Tree, types.Params]]
 """(loss [], (auxiliary outputs, the parameters, with the running state that
 training moved if the network has one))."""
+
+
+class PolicyParts(NamedTuple):
+  """Holds what an export writes of an agent's greedy policy.
+
+  Attributes:
+    layers: of the network, see `networks.PolicyLayers`.
+    distribution: "normal_tanh", whose first A of 2A outputs are locations, or
+      "deterministic_tanh"; the action is the tanh of the first A outputs.
+    statistics: by which `normalize_by_statistics` normalises the first numbers
+      of an observation, as many as the statistics have, or None.
+  """
+
+  layers: networks.PolicyLayers
+  distribution: str
+  statistics: ObservationStatistics | None = None
 
 
 class SharedCritic(NamedTuple):
@@ -41,7 +58,7 @@ class SharedCritic(NamedTuple):
       that observes [O] and acts as the teacher does in that context.
   """
 
-  learner: Any  # A `Learner`, which holds one of these.
+  learner: "Learner"
   improve: Callable[
     [types.State, types.Tree, types.Array, types.Array, types.Array | float],
     types.Tree]
@@ -97,6 +114,8 @@ class Learner(NamedTuple):
       that `act` returns, or the environment has (see `types.Transition`).
     memory: () -> what an agent remembers where an episode begins, any tree of
       arrays; () for most.
+    policy: (state) -> `PolicyParts`, what an export writes as .npz; None if the
+      policy is of other parts.
   """
 
   init: Callable[[types.Key], types.State]
@@ -116,6 +135,7 @@ class Learner(NamedTuple):
   learns_from: str = "replay"
   stores: tuple[str, ...] = ()
   memory: Callable[[], types.Tree] = tuple
+  policy: Callable[[types.State], PolicyParts] | None = None
 
 
 class Descent(NamedTuple):
@@ -207,6 +227,17 @@ class Optimizer:
     own, state = self.update(shortened, state, own, learning_rate, weight_decay)
     after = moved._replace(params=own) if is_stateful else own
     return Descent(loss, more, after, state, optax.tree.norm(gradients))
+
+
+def policy_parts(
+  policy: networks.Network, distribution: str
+) -> Callable[[types.State], PolicyParts] | None:
+  """Returns `Learner.policy` of agents with `policy_params`, where known."""
+  layers = policy.layers
+  if layers is None:
+    return None
+  return lambda state: PolicyParts(
+    layers(state.policy_params), distribution, state.observation_statistics)
 
 
 def learner_state_parts(

@@ -252,4 +252,5 @@ def ppo(
     batches_per_update=num_batches,
     genotype=lambda state: base.learner_state_parts(state, PPOGenotype),
     from_genotype=from_genotype, declared=config.declared,
-    learns_from="rollout", stores=_STORES)
+    learns_from="rollout", stores=_STORES,
+    policy=base.policy_parts(policy, "normal_tanh"))

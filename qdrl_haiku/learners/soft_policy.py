@@ -166,6 +166,7 @@ def soft_policy(
       observe=statistics.observe_statistics, hyperparams=defaults,
       batches_per_update=batches_per_update,
       genotype=lambda state: base.learner_state_parts(state, kind.genotype),
-      from_genotype=from_genotype, declared=config.declared)
+      from_genotype=from_genotype, declared=config.declared,
+      policy=base.policy_parts(policy, "normal_tanh"))
 
   return SoftPolicy(defaults, at, step, learner)

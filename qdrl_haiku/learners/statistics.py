@@ -8,7 +8,8 @@ import jax.numpy as jnp
 
 from qdrl_haiku import specs, types
 
-_MAX_NORMALIZED = 10.0
+LARGEST_NORMALIZED = 10.0
+"""To which normalised observations are cut."""
 _MIN_STD = 1e-4
 _REWARD_RATE = 1e-3
 # The square of a difference of two such numbers, summed over 10^7 of them, is
@@ -146,7 +147,7 @@ def normalize_by_statistics(
   # One division for each entry: cheaper, and rounded alike on any devices.
   return jax.tree.map(
     lambda x, mean, std: x if mean is None else jnp.clip(
-      (x - mean) * (1 / std), -_MAX_NORMALIZED, _MAX_NORMALIZED),
+      (x - mean) * (1 / std), -LARGEST_NORMALIZED, LARGEST_NORMALIZED),
     observation, statistics.mean, statistics.std)
 
 

@@ -247,4 +247,5 @@ def td3(
     batches_per_update=config.policy_delay,
     genotype=lambda state: base.learner_state_parts(state, TD3Genotype),
     from_genotype=from_genotype, declared=config.declared,
-    share=share if can_share else None)
+    share=share if can_share else None,
+    policy=base.policy_parts(policy, "deterministic_tanh"))

@@ -9,6 +9,7 @@ from qdrl_haiku.networks.actor_critic import (
 )
 from qdrl_haiku.networks.base import (
   Network,
+  PolicyLayers,
   StatefulNetwork,
   Variables,
   network,
@@ -19,10 +20,9 @@ from qdrl_haiku.networks.batch_norm_networks import (
   BatchNormNetworks,
   make_crossq_networks,
   make_xqc_networks,
-  without_batch_norm,
 )
 from qdrl_haiku.networks.config import NetworkConfig, ResidualNetworkConfig
-from qdrl_haiku.networks.mlp import MLP, fix_mlp_inputs
+from qdrl_haiku.networks.mlp import LAYER_NORM_EPSILON, MLP, fix_mlp_inputs
 from qdrl_haiku.networks.own import (
   OwnNetwork,
   OwnNetworks,

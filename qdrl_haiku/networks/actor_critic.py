@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from qdrl_haiku import platform, specs, types
 from qdrl_haiku.checks import check_count
 from qdrl_haiku.networks import mlp
-from qdrl_haiku.networks.base import Network, network, of_policy
+from qdrl_haiku.networks.base import Network, PolicyLayers, network, of_policy
 from qdrl_haiku.networks.config import (
   ACTIVATIONS,
   NUM_CRITICS,
@@ -184,12 +184,16 @@ def _actor_critic(
   if own.policy is not None:
     policy = own_network("policy", own.policy, (seen,), (num_outputs,))
   else:
-    specs.observation_size(seen)  # Refuses what are no vectors.
+    sizes = (
+      specs.observation_size(seen), *config.policy_sizes, num_outputs)
     forward = _perceptron(
       "policy", config, config.policy_sizes, num_outputs,
       layer_norm=config.layer_norm, residual=config.residual,
       final_init=policy_final_init(config, usual=last_init))
-    policy = network(forward, seen)
+    policy = network(forward, seen)._replace(
+      layers=lambda params: PolicyLayers(
+        _exported_arrays(params, config), sizes, config.activation,
+        config.layer_norm, config.residual))
   policy = of_policy(policy, observed)
   if own.critic is not None and of_observations:
     critic = own_network("critic", own.critic, (observed,), ())
@@ -212,6 +216,18 @@ def _actor_critic(
     if not of_observations:
       critic = _twins(critic)
   return ActorCritic(policy, critic)
+
+
+def _exported_arrays(
+  params: types.Params, config: ResidualNetworkConfig
+) -> dict[str, jax.Array]:
+  """Returns a policy's weights by their names in a file."""
+  module = ResidualMLP if config.residual else mlp.MLP
+  names = module.exported_names(len(config.policy_sizes))
+  own = ((path.rpartition("/")[2], values) for path, values in params.items())
+  return {
+    f"{names.get(name, name)}/{kind}": x
+    for name, values in own for kind, x in values.items()}
 
 
 def _perceptron(

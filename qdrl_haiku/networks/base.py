@@ -22,6 +22,25 @@ class Variables(NamedTuple):
   state: types.State
 
 
+class PolicyLayers(NamedTuple):
+  """Holds a policy's network as an export writes it.
+
+  Attributes:
+    arrays: weights by their names in a file: "layer_0/w" [I, J], "layer_0/b"
+      [J] and so on, see `programs.artifacts.numpy_policy`.
+    sizes: of the input, of each hidden layer, and of the output.
+    activation: of the hidden layers, a name of `ACTIVATIONS`.
+    layer_norm: whether LayerNorm stands before each activation.
+    residual: whether the hidden layers are residual blocks, see `ResidualMLP`.
+  """
+
+  arrays: dict[str, jax.Array]
+  sizes: tuple[int, ...]
+  activation: str
+  layer_norm: bool = False
+  residual: bool = False
+
+
 class Network(NamedTuple):
   """One network as pure functions.
 
@@ -31,11 +50,14 @@ class Network(NamedTuple):
     train: (parameters, *inputs) -> (outputs, parameters), in training, for a
       network with running state: its parameters are `Variables`, returned with
       the moved state. None for a network without running state.
+    layers: (parameters) -> what an export writes of a policy; None if that
+      isn't known, or if it doesn't see the whole input.
   """
 
   init: Callable[[types.Key], types.Params]
   apply: Callable[..., jax.Array]
   train: Callable[..., tuple[jax.Array, types.Params]] | None = None
+  layers: Callable[[types.Params], PolicyLayers] | None = None
 
   def in_training(
     self, params: types.Params, *inputs: jax.Array

@@ -142,41 +142,35 @@ def make_xqc_networks(
     has_unit_norm=True)
 
 
-def without_batch_norm(policy: base.Variables) -> types.Params:
-  """Returns an MLP that acts as a policy of these networks does.
+def _weights_without_batch_norm(
+  policy: base.Variables, num_hidden: int, normalizes_first: bool
+) -> dict[str, jax.Array]:
+  """Returns the weights of an MLP that acts as a policy, by exported names.
 
-  Outside training batch normalisation is affine: it merges into linear layers.
-
-  Args:
-    policy: of `make_crossq_networks` or `make_xqc_networks`.
-
-  Returns:
-    The parameters of linear layers, by the same names.
+  Outside training batch normalisation is affine: it merges into linear layers,
+  those after it, or if it stands before activations those before it.
   """
-  modules = {name.rpartition("/")[2]: x for name, x in policy.params.items()}
-  averages = {name.rpartition("/")[2]: x for name, x in policy.state.items()}
-  num_hidden = sum(name.startswith("linear_") for name in modules)
-  # CrossQ's hidden layers have biases, XQC's normalise before activations.
-  is_before_activation = num_hidden > 0 and "b" not in modules["linear_0"]
+  modules, averages = (
+    {name.rpartition("/")[2]: x for name, x in tree.items()} for tree in policy)
 
   def affine(name: str) -> tuple[jax.Array, jax.Array]:
     return batch_norm.averaged_affine(
       modules[f"batch_norm_{name}"], averages[f"batch_norm_{name}"])
 
   before: tuple[jax.Array, jax.Array] | None = affine("inputs")
-  layers = {}
+  arrays: dict[str, jax.Array] = {}
   for i in range(num_hidden + 1):
-    name = f"linear_{i}" if i < num_hidden else "output"
-    weights, bias = modules[name]["w"], modules[name].get("b", 0.0)
+    layer = modules[f"linear_{i}" if i < num_hidden else "output"]
+    weights, bias = layer["w"], layer.get("b", 0.0)
     if before is not None:
       factor, shift = before
       weights, bias = factor[:, None] * weights, shift @ weights + bias
     before = affine(str(i)) if i < num_hidden else None
-    if before is not None and is_before_activation:
+    if before is not None and normalizes_first:
       factor, shift = before
       weights, bias, before = weights * factor, bias * factor + shift, None
-    layers[f"policy/{name}"] = {"w": weights, "b": bias}
-  return layers
+    arrays |= {f"layer_{i}/w": weights, f"layer_{i}/b": bias}
+  return arrays
 
 
 def _networks(
@@ -216,7 +210,8 @@ def _networks(
   if own.policy is not None:
     policy = own_network("policy", own.policy, (seen,), (2 * action.size,))
   else:
-    specs.observation_size(seen)  # Refuses what are no vectors.
+    sizes = (
+      specs.observation_size(seen), *config.policy_sizes, 2 * action.size)
     act = scoped(
       "policy",
       layers(
@@ -227,7 +222,12 @@ def _networks(
       with_unit_norm_first(base.stateful_network(
         lambda inputs, is_training: act(
           specs.as_vector(inputs), is_training, slice(None)),
-        seen)))
+        seen))
+    )._replace(layers=lambda variables: base.PolicyLayers(
+      # Where weights have norm 1, they are normalised before the activation.
+      _weights_without_batch_norm(
+        variables, len(config.policy_sizes), has_unit_norm),
+      sizes, config.activation))
   if own.critic is not None:
     critic = _own_critics(own.critic, observed, action, num_outputs)
   else:

@@ -8,6 +8,8 @@ import jax.numpy as jnp
 
 from qdrl_haiku import platform, types
 
+LAYER_NORM_EPSILON = 1e-5
+"""What LayerNorm adds to variances."""
 _OUTPUT = "output"
 
 
@@ -52,6 +54,14 @@ class MLP(hk.Module):
       hidden = self.activation(hidden)
     return self.output_layer(hidden)
 
+  @staticmethod
+  def exported_names(num_hidden: int) -> dict[str, str]:
+    """Returns how an export names those modules that it names otherwise."""
+    names = {_OUTPUT: f"layer_{num_hidden}"}
+    for i in range(num_hidden):
+      names[mlp_hidden_name(i)] = names[f"layer_norm_{i}"] = f"layer_{i}"
+    return names
+
   @hk.transparent
   def output_layer(self, hidden: jax.Array) -> jax.Array:
     """Applies the last layer, which has few units: [..., I] -> [..., size]."""
@@ -63,7 +73,8 @@ class MLP(hk.Module):
 def mlp_layer_norm(i: int) -> Callable[[jax.Array], jax.Array]:
   """Makes the i-th LayerNorm of a module, with learned scale and offset."""
   return hk.LayerNorm(
-    axis=-1, create_scale=True, create_offset=True, name=f"layer_norm_{i}")
+    axis=-1, create_scale=True, create_offset=True, eps=LAYER_NORM_EPSILON,
+    name=f"layer_norm_{i}")
 
 
 def fix_mlp_inputs(

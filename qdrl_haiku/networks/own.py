@@ -76,7 +76,9 @@ def own_network(
   if isinstance(given, StatefulNetwork):
     network = with_network_variables(given)
   elif is_own_pair(given):
-    network = Network(given.init, given.apply, getattr(given, "train", None))
+    network = Network(
+      given.init, given.apply, getattr(given, "train", None),
+      getattr(given, "layers", None))
   elif callable(given):
     axes = BATCH
     with _naming(role):

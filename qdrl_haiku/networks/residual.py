@@ -21,6 +21,11 @@ class ResidualMLP(mlp.MLP):
   Hidden layers, one a block, are of one size; there is at least one.
   """
 
+  @staticmethod
+  def exported_names(num_hidden: int) -> dict[str, str]:
+    """Returns how an export names those modules that it names otherwise."""
+    return {mlp.mlp_hidden_name(0): "layer_0"}
+
   def __call__(self, inputs: jax.Array) -> jax.Array:
     """Applies the layers: [..., I] -> [..., output_size]."""
     size, num_blocks = self.hidden_layer_sizes[0], len(self.hidden_layer_sizes)

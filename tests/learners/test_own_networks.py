@@ -159,9 +159,20 @@ def test_weights_of_a_users_own_critic_keep_their_norm():
     np.testing.assert_allclose(params["linear"]["w"], 2.0, atol=2.1 * 2e-3)
 
 
-def test_a_network_that_numpy_can_not_act_by_is_not_exported(tmp_path):
-  learner = _made("sac")
-  shapes = jax.eval_shape(learner.init, jax.random.key(0))
-  state = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-  with pytest.raises(ValueError, match="a policy of your own can't be"):
-    artifacts.export.export_policy(tmp_path / "policy.npz", learner, state)
+def test_a_network_of_ones_own_is_exported_if_it_tells_its_layers(tmp_path):
+  path = tmp_path / "policy.npz"
+  policy = networks.Network(
+    init=lambda key: jax.random.normal(key, (_O, 2 * _A)),
+    apply=lambda params, x: x @ params,
+    layers=lambda params: networks.PolicyLayers(
+      {"layer_0/w": params, "layer_0/b": jnp.zeros(2 * _A)}, (_O, 2 * _A),
+      "relu"))
+  learner = learners.sac(_O, _A, networks=networks.OwnNetworks(policy))
+  state = common.fresh(learner)
+  artifacts.export.export_policy(path, learner, state)
+  observation = common.observations(7)
+  np.testing.assert_allclose(
+    artifacts.export.load(path)(observation),
+    learner.act_greedy(state, observation, ()).action, atol=1e-5)
+  with pytest.raises(ValueError, match="a network of your own"):
+    artifacts.export.export_policy(path.with_name("x"), _made("sac"), state)

@@ -171,30 +171,3 @@ def test_xqcs_weights_begin_with_unit_norm():
       norms = np.linalg.norm(values["w"], axis=-2)
       np.testing.assert_allclose(norms, 1.0, rtol=1e-5)
       assert np.all(values["w"][0] != values["w"][1])
-
-
-@_EACH
-def test_a_policy_without_batch_normalisation_acts_as_with_it(name):
-  policy = _MADE[name].policy
-  variables = jax.jit(policy.init)(jax.random.key(0))
-  for _ in range(3):
-    _, variables = policy.in_training(variables, 2.0 * _inputs(20)[0] + 1.0)
-  layers = networks.without_batch_norm(variables)
-  (observation, _), layer = _inputs(7), layers["policy/linear_0"]
-  hidden = jax.nn.relu(observation @ layer["w"] + layer["b"])
-  output = layers["policy/output"]
-  np.testing.assert_allclose(
-    hidden @ output["w"] + output["b"], policy.apply(variables, observation),
-    rtol=1e-4, atol=1e-5)
-
-
-def test_a_policy_of_one_layer_needs_no_batch_normalisation_either():
-  shape = networks.NetworkConfig(policy_hidden_layer_sizes=())
-  policy = networks.make_crossq_networks(3, 2, shape).policy
-  variables = jax.jit(policy.init)(jax.random.key(0))
-  _, variables = policy.in_training(variables, 2.0 * _inputs(20)[0] + 1.0)
-  layer = networks.without_batch_norm(variables)["policy/output"]
-  observation, _ = _inputs(7)
-  np.testing.assert_allclose(
-    observation @ layer["w"] + layer["b"],
-    policy.apply(variables, observation), rtol=1e-4, atol=1e-5)

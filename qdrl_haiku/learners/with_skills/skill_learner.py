@@ -121,6 +121,12 @@ def skill_learner(
     metrics = jax.tree.map(jnp.mean, metrics)
     return state._replace(agent=agent), agent_metrics | metrics
 
+  def policy(state: SkillState) -> base.PolicyParts:
+    assert base_learner.policy is not None
+    parts = base_learner.policy(state.agent)
+    seen = state.observation_statistics
+    return parts if seen is None else parts._replace(statistics=seen)
+
   return base_learner._replace(
     init=init, update=update,
     act=lambda state, hyperparams, observation, memory, key: base_learner.act(
@@ -130,6 +136,7 @@ def skill_learner(
       state.agent, normalize(state, observation), memory),
     observe=observe, hyperparams=defaults, genotype=genotype,
     from_genotype=from_genotype, declared=declared, share=None,
+    policy=base_learner.policy and policy,
     supports_n_step=False, stores=base_learner.stores + objective.extras)
 
 

@@ -4,8 +4,10 @@ An .npz needs NumPy alone, see `numpy_policy`; an .onnx needs an ONNX runtime.
 """
 
 import json
+import math
 import os
 import pathlib
+from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +19,8 @@ from qdrl_haiku import (
   learners,
   map_elites,
   networks,
+  specs,
+  trees,
   types,
 )
 from qdrl_haiku.programs.artifacts import numpy_policy
@@ -24,12 +28,8 @@ from qdrl_haiku.programs.artifacts.numpy_policy import Policy, load
 
 __all__ = ["Policy", "export_policy", "load"]
 
-# As `learners.statistics` and `hk.LayerNorm` have them; if they change,
-# `export_policy` finds it out.
-_CLIP = 10.0
-_LAYER_NORM_EPSILON = 1e-5
 # Largest difference of actions in float64. Rounding was seen to make up to
-# 3e-14; a wrong activation, in newly initialised policies, 8e-4 and more.
+# 3e-14; another activation, in newly initialised policies, 8e-4 and more.
 _TOLERANCE = 1e-7
 _NUM_PROBES = 1000
 # Largest difference of actions in float32.
@@ -37,12 +37,6 @@ _ONNX_TOLERANCE = 1e-5
 # ONNX's operator set in which LayerNorm and attention can be written. Runtimes
 # of 2023 read it.
 _OPSET = 18
-_KINDS: dict[type, str] = {
-  learners.SACState: "normal_tanh",
-  learners.CrossQState: "normal_tanh",
-  learners.XQCState: "normal_tanh",
-  learners.PPOState: "normal_tanh",
-  learners.TD3State: "deterministic_tanh"}
 
 
 def export_policy(
@@ -56,14 +50,13 @@ def export_policy(
 
   Args:
     path: of the file, which must not be there yet.
-    learner: the agent's.
-    state: of one agent of `learners.sac`, `crossq`, `xqc`, `ppo` or `td3`, or
-      with skills over one of them.
+    learner: the agent's, whose `policy` tells of which parts it is.
+    state: of one agent.
     info: JSON that is kept with the policy, such as where it comes from.
 
   Raises:
-    ValueError: if the file is there already, if the agent's policy is of
-      another kind, not finite, or acts otherwise, or if `info` is not JSON.
+    ValueError: if the file is there already, if the agent's policy isn't told,
+      not finite, or acts otherwise, or if `info` is not JSON.
   """
   path = pathlib.Path(path)
   if path.exists():
@@ -94,21 +87,24 @@ def export_policy(
 
 def export_onnx(
   path: str | os.PathLike[str], learner: learners.Learner, state: types.State,
-  observation_size: int, *, opset: int | None = None,
+  observation: int | specs.Observation, *, opset: int | None = None,
   info: dict[str, object] | None = None,
 ) -> None:
   """Writes the greedy policy of one agent as .onnx, whole or not at all.
 
   Its input `observation` [batch, O] and its output `action` [batch, A] are
-  float32. Before it's written ONNX's runtime and `learner.act_greedy` act on a
-  thousand observations like those that the agent's statistics are of, and must
-  agree.
+  float32. Each array of an agent's memory is an input `memory/<path>` too,
+  [batch, ...], in the first step of an episode `learner.memory()`, and after
+  that the output `next_memory/<path>` of the step before. Before it's written
+  ONNX's runtime and `learner.act_greedy` act on a thousand observations like
+  those that the agent's statistics are of, and must agree.
 
   Args:
     path: of the file, which must not be there yet.
     learner: any.
     state: of one agent.
-    observation_size: O, skills included.
+    observation: O, skills included, or the spec of observations; of several
+      arrays each is an input `observation/<path>`.
     opset: ONNX's operator set, by default 18. Policies without LayerNorm can
       be written with one from 13 on, for older runtimes.
     info: JSON that is kept in the file's metadata.
@@ -129,14 +125,27 @@ def export_onnx(
   if path.exists():
     raise ValueError(f"path={path} is there already; name a new file.")
   opset = _OPSET if opset is None else opset
+  seen = {
+    "observation": specs.observation_spec(observation),
+    "memory": learner.memory()}
+  inputs = dict(trees.named_tree_leaves(seen))
+
+  def act(*leaves: types.Array) -> tuple[types.Array, ...]:
+    given = jax.tree.unflatten(jax.tree.structure(seen), leaves)
+    acted = learner.act_greedy(state, given["observation"], given["memory"])
+    return acted.action, *jax.tree.leaves(acted.memory)
+
+  outputs = [
+    "action", *(f"next_{name}" for name in inputs if name.startswith("memory"))]
   try:
     # jax2onnx 0.17 converts jitted functions within others, such as relu, by a
     # private name that jax 0.12 doesn't have; so nothing is jitted here.
     with jax.disable_jit():
       model = jax2onnx.to_onnx(
-        lambda observation: learner.act_greedy(state, observation, ()).action,
-        [("batch", observation_size)], input_names=["observation"],
-        output_names=["action"], opset=opset)
+        act, [
+          jax.ShapeDtypeStruct(("batch", *x.shape), x.dtype)
+          for x in inputs.values()],
+        input_names=list(inputs), output_names=outputs, opset=opset)
     # Of a newer format than they need, older runtimes refuse files.
     model.ir_version = onnx.helper.find_min_ir_version_for(model.opset_import)
     session = onnxruntime.InferenceSession(model.SerializeToString())
@@ -145,10 +154,14 @@ def export_onnx(
     raise ValueError(
       f"path={path}: the policy can't be converted with opset {opset} "
       f"({reason}).") from error
-  probes = np.asarray(_probes(state, observation_size), np.float32)
-  (action,) = session.run(None, {"observation": probes})
-  expected = learner.act_greedy(state, jnp.asarray(probes), ()).action
-  difference = np.abs(action - expected).max()
+  probes = {
+    name: np.asarray(x, inputs[name].dtype)
+    for name, x in _probes(state, inputs).items()}
+  found = session.run(outputs, probes)
+  expected = act(*map(jnp.asarray, probes.values()))
+  difference = max(
+    np.abs(np.subtract(x, y, dtype=np.float64)).max()
+    for x, y in zip(found, expected, strict=True))
   if not difference < _ONNX_TOLERANCE:
     raise ValueError(
       f"path={path}: ONNX's policy and learner.act_greedy differ by "
@@ -202,63 +215,42 @@ def _to_float64(x: np.ndarray) -> np.ndarray:
   return np.asarray(x, np.float64) if is_float else x
 
 
-def _probes(state: types.State, size: int) -> np.ndarray:
+def _probes(
+  state: types.State, inputs: Mapping[str, types.Array | jax.ShapeDtypeStruct]
+) -> dict[str, np.ndarray]:
   """Draws observations like those that an agent's statistics are of."""
-  probes = np.random.default_rng(0).normal(size=(_NUM_PROBES, size))
-  rows = np.arange(_NUM_PROBES)
-  probes[rows, rows % size] *= 20  # Of each one number, beyond what is clipped.
+  rng, rows = np.random.default_rng(0), np.arange(_NUM_PROBES)
+
+  def draw(x: types.Array | jax.ShapeDtypeStruct) -> np.ndarray:
+    size = math.prod(x.shape)
+    if not specs.is_float(x):
+      return rng.integers(0, 2, (_NUM_PROBES, *x.shape)).astype(x.dtype)
+    drawn = rng.normal(size=(_NUM_PROBES, size))
+    drawn[rows, rows % size] *= 20  # One number, beyond what is clipped.
+    return drawn.reshape(_NUM_PROBES, *x.shape)
 
   def is_known(x: object) -> bool:
     return isinstance(x, learners.ObservationStatistics)
 
+  probes = {name: draw(x) for name, x in inputs.items()}
   for x in filter(is_known, jax.tree.leaves(state, is_leaf=is_known)):
-    n = len(x.mean)
-    probes[:, :n] = probes[:, :n] * np.asarray(x.std) + np.asarray(x.mean)
+    means, stds = (
+      trees.named_tree_leaves({"observation": y}) for y in (x.mean, x.std))
+    for (name, mean), (_, std) in zip(means, stds, strict=True):
+      seen = probes[name][:, : len(mean)]  # Skills have no statistics.
+      probes[name][:, : len(mean)] = seen * np.asarray(std) + np.asarray(mean)
   return probes
 
 
 def _agreeing_policy(learner: learners.Learner, state: types.State) -> Policy:
-  """Returns the policy of a state, by the activation as which it acts."""
-  policy = _policy_of(state)
-  probes = _probes(state, policy.config["observation_size"])
-  expected = np.asarray(
-    jax.jit(learner.act_greedy)(state, probes, ()).action)
-  differences = []
-  for name in numpy_policy.ACTIVATIONS:
-    policy = Policy(policy.config | {"activation": name}, policy.parameters)
-    differences.append(np.max(np.abs(policy(probes) - expected)))
-    if differences[-1] < _TOLERANCE:
-      return policy
-  raise ValueError(
-    "the policy, with any known activation, and learner.act_greedy differ by "
-    f"{min(differences):.1g} or more; give the learner that the agent was "
-    "trained with.")
-
-
-def _policy_of(state: types.State) -> Policy:
-  """Returns the policy of a state, in the state's precision."""
-  agent, outer = state, None
-  if isinstance(state, learners.SkillState):
-    agent, outer = state.agent, state.observation_statistics
-  kind = _KINDS.get(type(agent))
-  if kind is None:
+  """Returns the policy of a state, in its precision, as which it acts."""
+  if learner.policy is None or jax.tree.leaves(learner.memory()):
     raise ValueError(
-      f"state is a {type(agent).__name__}, whose policy is not known; only "
-      "agents of learners.sac, crossq, xqc, ppo, td3, and with skills over "
-      "them, can be exported.")
-  statistics = agent.observation_statistics
-  if outer is not None:
-    if statistics is not None:
-      raise ValueError(
-        "state normalises observations twice, by the learner of skills and by "
-        "its base learner; make that without normalize_observations.")
-    statistics = outer
-  try:
-    arrays, sizes = _layers(agent.policy_params)
-  except (AttributeError, KeyError, TypeError) as error:
-    raise ValueError(
-      "state's policy_params are not those of a policy of qdrl_haiku.networks; "
-      "a policy of your own can't be exported.") from error
+      "the learner doesn't say of which parts its policy is (Learner.policy), "
+      "such as one with a network of your own, or it has a memory; export it "
+      "as .onnx.")
+  layers, distribution, statistics = learner.policy(state)
+  arrays = {name: np.asarray(x) for name, x in layers.arrays.items()}
   if arrays["layer_0/w"].ndim != 2:
     raise ValueError(
       "state is that of a population; take one agent out of it: "
@@ -270,41 +262,28 @@ def _policy_of(state: types.State) -> Policy:
         "observes one vector can be exported.")
     arrays["observation_mean"] = np.asarray(statistics.mean)
     arrays["observation_std"] = np.asarray(statistics.std)
-  config = {
-    "observation_size": sizes[0],
-    "action_size": sizes[-1] // numpy_policy.OUTPUTS_PER_ACTION[kind],
-    "hidden_layer_sizes": sizes[1:-1],
-    "activation": next(iter(numpy_policy.ACTIVATIONS)),
-    "layer_norm": "layer_0/scale" in arrays,
-    "layer_norm_epsilon": _LAYER_NORM_EPSILON,
-    "num_normalized": len(arrays.get("observation_mean", ())),
-    "clip": _CLIP,
-    "policy": kind,
-    **({"residual": True} if "project_0/w" in arrays else {})}
   if not all(np.isfinite(x).all() for x in arrays.values()):
     raise ValueError("state has numbers that are not finite; take another.")
-  return Policy(config, arrays)
-
-
-def _layers(params: types.Params) -> tuple[dict[str, np.ndarray], list[int]]:
-  """Returns a policy's arrays by their names in the file, and layers' sizes."""
-  if isinstance(params, networks.Variables):
-    params = networks.without_batch_norm(params)
-  num_hidden = sum(name.startswith("policy/linear_") for name in params)
-  num_blocks = sum(name.startswith("policy/project_") for name in params)
-  modules = {"policy/output": f"layer_{num_hidden}"}
-  for i in range(num_hidden):
-    modules |= {
-      f"policy/linear_{i}": f"layer_{i}", f"policy/layer_norm_{i}": f"layer_{i}"
-    }
-  outputs = [f"layer_{i}" for i in range(num_hidden + 1)]
-  if num_blocks:
-    modules = {name: name.rpartition("/")[2] for name in params}
-    modules["policy/linear_0"] = "layer_0"
-    outputs = [*(f"project_{i}" for i in range(num_blocks)), "output"]
-  arrays = {
-    f"{modules[module]}/{name}": np.asarray(x)
-    for module, values in params.items()
-    for name, x in values.items()}
-  sizes = [arrays[f"{name}/w"].shape[-1] for name in outputs]
-  return arrays, [arrays["layer_0/w"].shape[0], *sizes]
+  first, *hidden, last = layers.sizes
+  policy = Policy(
+    {
+      "observation_size": first,
+      "action_size": last // numpy_policy.OUTPUTS_PER_ACTION[distribution],
+      "hidden_layer_sizes": hidden,
+      "activation": layers.activation,
+      "layer_norm": layers.layer_norm,
+      "layer_norm_epsilon": networks.LAYER_NORM_EPSILON,
+      "num_normalized": len(arrays.get("observation_mean", ())),
+      "clip": learners.LARGEST_NORMALIZED,
+      "policy": distribution,
+      **({"residual": True} if layers.residual else {})},
+    arrays)
+  seen = {"observation": jax.ShapeDtypeStruct((first,), jnp.float32)}
+  probes = _probes(state, seen)["observation"]
+  action = jax.jit(learner.act_greedy)(state, probes, ()).action
+  difference = np.max(np.abs(policy(probes) - np.asarray(action)))
+  if not difference < _TOLERANCE:
+    raise ValueError(
+      "the policy as learner.policy tells it, and learner.act_greedy differ by "
+      f"{difference:.1g}; give the learner that the agent was trained with.")
+  return policy

@@ -121,14 +121,14 @@ def _export(
   env: BatchedEnvironment, state: types.State, info: dict[str, object],
 ) -> None:
   """Writes the policy, or all of a repertoire's."""
-  path, size = str(config.export), env.observation_size
+  path = str(config.export)
   if path.endswith("/"):
     found, step = repertoires.read_latest_repertoire(learner, config.logdir)
     export.export_repertoire(
       path, learner, found, info={**info, "agent": f"elites of step {step}"})
   elif path.endswith(".onnx"):
     export.export_onnx(
-      path, learner, state, size, opset=config.opset, info=info)
+      path, learner, state, env.observation_spec, opset=config.opset, info=info)
   else:
     export.export_policy(path, learner, state, info=info)
 

@@ -6,14 +6,16 @@ import sys
 
 import haiku as hk
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from qdrl_haiku import learners, networks, types
+from qdrl_haiku import learners, networks, specs, types
 from qdrl_haiku.programs.artifacts import export
 
 jax2onnx = pytest.importorskip("jax2onnx")
 onnx = pytest.importorskip("onnx")
+onnxruntime = pytest.importorskip("onnxruntime")
 _O, _A = 3, 2
 # What a robot's computer runs.
 _READER = """
@@ -60,6 +62,35 @@ def test_onnx_acts_as_the_agent_without_jax(tmp_path, name):
   assert json.loads(done.stdout) == {"env_name": "x"}
   # What runtimes of 2023 read.
   assert _versions(path) == (18, 8)
+
+
+def test_an_agents_memory_and_parts_of_observations_are_inputs(tmp_path):
+  """An agent that adds up what it has seen of one part of observations."""
+  path = tmp_path / "policy.onnx"
+
+  def act_greedy(state, observation, memory):
+    total = memory["total"] + observation["x"]
+    pixels = observation["pixels"].astype(jnp.float32)
+    bright = pixels.mean((-1, -2))[..., None]
+    action = jnp.tanh(state * total[..., :_A] + bright)
+    return types.Acted(action, {"total": total})
+
+  learner = learners.sac(_O, _A)._replace(
+    act_greedy=act_greedy, memory=lambda: {"total": jnp.zeros(_O)})
+  observed = {
+    "x": specs.Array((_O,)), "pixels": specs.Array((4, 5), np.uint8)}
+  export.export_onnx(path, learner, jnp.float32(0.3), observed)
+  session = onnxruntime.InferenceSession(path)
+  memory, carried = {"total": jnp.zeros((6, _O))}, np.zeros((6, _O), np.float32)
+  rng = np.random.default_rng(0)
+  for _ in range(3):
+    x = np.float32(rng.normal(size=(6, _O)))
+    pixels = rng.integers(0, 3, (6, 4, 5)).astype(np.uint8)
+    action, memory, _ = act_greedy(0.3, {"x": x, "pixels": pixels}, memory)
+    found, carried = session.run(["action", "next_memory/total"], {
+      "observation/x": x, "observation/pixels": pixels,
+      "memory/total": carried})
+    np.testing.assert_allclose(found, action, atol=1e-5)
 
 
 def _versions(path):
