@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from qdrl_haiku import __version__, actors, environments, trees, types
+from qdrl_haiku import actors, environments, trees, types
 from qdrl_haiku.controllers import lineage
 from qdrl_haiku.programs.runs import divergence
 from qdrl_haiku.programs.storage.directory import RunDirectory
@@ -22,7 +22,6 @@ Record = dict[str, Any]
 def initial_record() -> Record:
   """Returns the record before the first generation."""
   return {
-    "version": __version__,
     "generation": 0, "step": 0, "walltime": 0.0, "initial_env_steps": 0,
     "total_env_steps": 0, "returns": None, "best": None,
     "diverged": 0}

@@ -99,13 +99,6 @@ def _restored(
 ) -> tuple[State, records.Record]:
   """Returns the state and the record of a checkpoint."""
   record = checkpoints.record(step)
-  written, this = record.get("version"), records.initial_record()["version"]
-  if written != this:
-    raise ValueError(
-      f"checkpoint {step} in {config.logdir} was written by qdrl_haiku "
-      f"{written}, and this is {this}, which may compute "
-      "something else; install that version, or begin a new run with "
-      f"warm_start={config.logdir}.")
   like = programs.state
   wanted = trees_to_resume(config, like)
   of_members = wanted.keys() - {"population"}

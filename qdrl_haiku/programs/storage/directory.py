@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 
 import numpy as np
 
-from qdrl_haiku import files, trees
+from qdrl_haiku import __version__, files, trees
 from qdrl_haiku.distributed import hosts
 from qdrl_haiku.programs.storage import strict_json, versions
 from qdrl_haiku.programs.storage.strict_json import Record
@@ -71,16 +71,22 @@ class RunDirectory:
   def check_goes_on(
     self, settings: Record, may_change: Collection[str] = ()
   ) -> None:
-    """Refuses to continue a run with other settings than it began with."""
+    """Refuses to continue a run of another version, or of other settings."""
+    path = self.path / "versions.json"
+    written = json.loads(path.read_text()) if path.exists() else {}
+    version = written.get("qdrl_haiku", __version__)
+    if version != __version__:
+      raise ValueError(
+        f"the run in {self.path} was written by qdrl_haiku {version}, and this "
+        f"is {__version__}, which may compute something else; install that "
+        f"version, or begin a new run with warm_start={self.path}.")
     before, now = _flat(self.settings()), _flat(settings)
     differing = [
       f"{name} was {before.get(name)!r} and is {now.get(name)!r}"
       for name in sorted(before.keys() | now.keys())
       if name.removeprefix("--") not in may_change
       and before.get(name) != now.get(name)
-      and not _says_what_was_in_effect(name, before, now)
-      # Runs of earlier versions didn't know all that was in effect.
-      and (name.startswith("--") or before.get(name) is not None)]
+      and not _says_what_was_in_effect(name, before, now)]
     if differing:
       raise ValueError(
         f"the run in {self.path} has other settings: {'; '.join(differing)}. "
@@ -188,10 +194,7 @@ class RunDirectory:
 
 
 def _says_what_was_in_effect(name: str, before: Record, now: Record) -> bool:
-  """Returns whether a flag now has the value that it had without being given.
-
-  So a run of an earlier version, whose default was another, can go on.
-  """
+  """Returns whether a flag has the value that it had without being given."""
   in_effect = f"hyperparams/{name.removeprefix('--')} (in effect)"
   return (
     name in before and before[name] is None

@@ -11,7 +11,6 @@ import orbax.checkpoint as ocp
 import pytest
 
 from qdrl_haiku.programs import artifacts, runs
-from qdrl_haiku.programs.runs import records
 from qdrl_haiku.programs.runs import resume as resume_lib
 from qdrl_haiku.programs.storage import checkpoints as checkpoints_lib
 from qdrl_haiku.programs.storage.directory import RunDirectory
@@ -165,15 +164,6 @@ def test_an_unreadable_checkpoint_ends_the_run(trained, tmp_path, monkeypatch):
       run(logdir, 5, resume=True)
   assert raised.value.errno == errno.ESTALE
   assert (_listing(logdir), rows(logdir)) == before
-
-
-def test_a_checkpoint_of_another_version_is_refused(tmp_path, monkeypatch):
-  with monkeypatch.context() as patch:
-    patch.setattr(records, "__version__", "0.0.1")
-    run(tmp_path / "run", 1)
-  version = records.initial_record()["version"]
-  with pytest.raises(ValueError, match=f"qdrl_haiku 0.0.1, .* is {version}"):
-    run(tmp_path / "run", 2, resume=True)
 
 
 def test_a_run_without_a_kept_replay_has_an_empty_one(trained, tmp_path):

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from qdrl_haiku.cpu import xla
+from qdrl_haiku.programs.storage import versions
 from qdrl_haiku.programs.storage.directory import RunDirectory
 
 
@@ -89,11 +90,12 @@ def test_of_what_is_in_effect_the_numbers_that_differ_are_named(directory):
     directory.go_on(settings(0.2))
 
 
-def test_what_earlier_versions_did_not_note_may_be_in_effect(directory):
-  directory.begin({"seed": 0, "in_effect": {"backend": None}})
-  directory.go_on(
-    {"seed": 0, "in_effect": {"backend": "spring", "plain": False}})
-  assert directory.settings()["in_effect"]["backend"] == "spring"
+def test_a_run_of_another_version_is_refused(directory, monkeypatch):
+  with monkeypatch.context() as patch:
+    patch.setattr(versions, "__version__", "0.0.1")
+    directory.begin({"seed": 0})
+  with pytest.raises(ValueError, match="by qdrl_haiku 0.0.1, and this is"):
+    directory.go_on({"seed": 0})
 
 
 def test_a_directory_in_which_another_trains_is_refused(directory):
