@@ -17,6 +17,7 @@ from qdrl_haiku.map_elites.repertoire import (
   CELLS,
   PlacesFn,
   Repertoire,
+  best_of_cells,
 )
 from qdrl_haiku.map_elites.tessellation import Tessellation
 from qdrl_haiku.types import Array, Key, Metrics, Tree
@@ -74,13 +75,12 @@ class Container(NamedTuple):
 
 
 def cells(tessellation: Tessellation) -> Container:
-  """Keeps the fittest individual of each cell, by `Repertoire.add`.
+  """Keeps the fittest individual of each cell, as `Repertoire.add` does.
 
   Mouret and Clune (2015), "Illuminating search spaces by mapping elites",
   arXiv:1504.04909.
   """
-  return _of_repertoire(
-    tessellation, lambda state, evaluated: state.add(*evaluated), CELLS)
+  return one_per_place(tessellation, best_of_cells, CELLS)
 
 
 def one_per_place(
@@ -95,23 +95,15 @@ def one_per_place(
     places: says where individuals are written, see `PlacesFn`.
     name: see `Container`.
   """
-  return _of_repertoire(
-    tessellation, lambda state, evaluated: state.put(places, *evaluated), name)
-
-
-def _of_repertoire(
-  tessellation: Tessellation,
-  add: Callable[[Repertoire, Evaluated], Repertoire], name: str,
-) -> Container:
-  """Makes a container whose state is the repertoire that it shows."""
-  # What is small stays on every device, where all of it is looked at.
-  shared = trees.tree_prefix(
-    Repertoire, False, genotypes=True, container=name)
   return Container(
     tessellation,
     init=lambda genotype, extras: Repertoire.init(
       genotype, tessellation, extras, name),
-    add=add, show=lambda state: state, name=name, shared=shared)
+    add=lambda state, evaluated: state.put(places, *evaluated),
+    show=lambda state: state, name=name,
+    # What is small stays on every device, where all of it is looked at.
+    shared=trees.tree_prefix(
+      Repertoire, False, genotypes=True, container=name))
 
 
 def fill_container(

@@ -4,7 +4,7 @@ Pure functions, to be compiled as one or scanned; on plain arrays as well as on
 agents.
 """
 
-from typing import Protocol
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -14,24 +14,10 @@ from qdrl_haiku.map_elites.emitters import Emitter, Evaluated, check_emitter_ask
 from qdrl_haiku.prng import OfGeneration
 from qdrl_haiku.types import Array, Key, Tree
 
-
-class EvaluateFn(Protocol):
-  """Says how good individuals are; any function of genotypes and a key."""
-
-  def __call__(
-    self, genotypes: Tree, key: Key, /
-  ) -> tuple[Array, Array, dict[str, Tree]]:
-    """Evaluates individuals.
-
-    Args:
-      genotypes: leaves [B, ...], of the repertoire's kind.
-      key: consumed.
-
-    Returns:
-      Fitness [B], or [B, M] of M objectives, floats; descriptors [B, D],
-      floats; and by name what the emitter `needs` and the container `keeps` of
-      the evaluation, leaves [B, ...], {} for most.
-    """
+EvaluateFn = Callable[[Tree, Key], tuple[Array, Array, dict[str, Tree]]]
+"""Says how good individuals are: (genotypes [B, ...]; key, consumed) ->
+fitness [B], or [B, M] of M objectives; descriptors [B, D]; and by name what the
+emitter `needs` and the container `keeps`, leaves [B, ...], {} for most."""
 
 
 def init(

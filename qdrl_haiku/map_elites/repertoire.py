@@ -161,7 +161,7 @@ class Repertoire:
         "the repertoire shows what the container "
         f"{self.container or 'that made it'} holds; add to that one, by its "
         "own `add`.")
-    return self.put(_best_of_cells, genotypes, fitness, descriptors, extras)
+    return self.put(best_of_cells, genotypes, fitness, descriptors, extras)
 
   def put(
     self, places: PlacesFn, genotypes: Tree, fitness: Array, descriptors: Array,
@@ -281,7 +281,7 @@ class Repertoire:
     return cls(**storage.load_stored_repertoire(path, like, container))
 
 
-def _best_of_cells(repertoire: Repertoire, new: Candidates) -> Array:
+def best_of_cells(repertoire: Repertoire, new: Candidates) -> Array:
   """Decides for the fittest of each cell, as a `PlacesFn`."""
   cells, num_cells = repertoire.tessellation, repertoire.fitness.shape[0]
   assert not isinstance(cells, Unstructured)

@@ -4,7 +4,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,22 +20,10 @@ class Elite(NamedTuple):
   hyperparams: Hyperparams
 
 
-class VariationFn(Protocol):
-  """Makes offspring of pairs of parents; such as `iso_line`, sigmas bound."""
-
-  def __call__(self, key: Key, x1: Tree, x2: Tree, /) -> Tree:
-    """Varies individuals.
-
-    Args:
-      key: consumed.
-      x1: the first parents, a tree of arrays [n, ...].
-      x2: the second parents, likewise; they may be the same individuals.
-
-    Returns:
-      The offspring, the same tree of arrays [n, ...] and dtypes.
-    """
-
-
+VariationFn = Callable[[Key, Tree, Tree], Tree]
+"""Makes offspring of pairs of parents, such as `iso_line` with sigmas: (key,
+consumed; first parents, leaves [n, ...]; second parents, which may be the same
+individuals) -> the offspring, the same tree and dtypes."""
 IsWeightFn = Callable[[jax.tree_util.KeyPath], bool]
 """Whether the leaf at a path is a weight, in place of `weights_only`'s rule."""
 
