@@ -188,8 +188,6 @@ def test_it_learns_skills_and_fills_a_repertoire(program, flags, metric):
 
 @pytest.mark.parametrize(("learner", "settings", "message"), [
   (_remembering(), {"batch_size": 64}, "batch_size=64 .*learns from ro"),
-  (_remembering(), {"random_warm_up": False}, "random_warm_up=False has no"),
-  (_remembering(), {"inherit_replay": True}, "inherit_replay=True has no"),
   (common.quadratic_learner(), {"rollout_length": 7},
    "rollout_length=7 has no effect: the learner learns from replay; .* 25"),
   (_remembering(), {"perturbation_interval": 36},
