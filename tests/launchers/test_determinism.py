@@ -26,6 +26,9 @@ _SMALL = [
 _PBT = [
   "train_pbt", *_SMALL, "--learner=sac",
   "--randomize=observation_noise:uniform:0:0.3"]
+_PPO = [
+  "train_pbt", *(x for x in _SMALL if not re.search("batch|replay", x)),
+  "--learner=ppo", "--rollout_length=10", "--population_size=4"]
 _REPERTOIRE = [
   "train_me_pbt", *_SMALL, "--num_initial_genotypes=8",
   "--num_replaced=2", "--grid_shape=4,4"]
@@ -152,6 +155,9 @@ def _after(steps, placement):
   # In 8, 7 and 9 slots.
   ([*_PBT, "--population_size=7"],
    [[(1,)], [_after(40, 4), _after(80, 1), _after(120, 3)]]),
+  ([*_PBT, "--population_size=8", "--controller=pb2", "--num_timesteps=240"],
+   [[(1,)], [(4,)]]),
+  (_PPO, [[(1,)], [(2,)]]),
   ([
      *_REPERTOIRE, "--learner=td3", "--emitter=pbt:4,dcrl:4",
      "--num_critic_steps=4", "--num_policy_steps=3", "--adding=adaptive",
@@ -163,7 +169,9 @@ def _after(steps, placement):
   # All of them look again at their shares of the elites.
   ([*_ME_PBT, "--num_reevaluations=3"],
    [[(2, "--noshard_repertoire")], [("2x2", "--shard_repertoire")]]),
-], ids=["population", "seven", "critics", "cma", "no cells", "cells"])
+], ids=[
+  "population", "seven", "pb2", "rollouts", "critics", "cma", "no cells",
+  "cells"])
 def test_no_devices_or_processes_change_a_bit(command, ways, cache, tmp_path):
   size = 7 if "--population_size=7" in command else None
   first = None

@@ -95,23 +95,6 @@ def test_metrics_are_the_same_in_every_file_also_after_a_kill(directory):
   assert ("loss_10", 20, 1.0) in events(directory.path)
 
 
-def test_a_resumed_run_has_its_rows_everywhere_and_each_once(directory):
-  directory.begin({})
-  writer = _writer(directory)
-  for generation in (1, 2, 3):
-    writer.write(_at(generation, walltime=9.0, loss=0.5))
-  (file,) = directory.path.glob("events*")
-  file.write_bytes(file.read_bytes()[:-100])  # As an older version left it.
-  directory.forget_after("metrics.jsonl", 2)
-  _writer(directory).write(_at(3, walltime=12.0, loss=1.5))
-  rows = directory.rows("metrics.jsonl")
-  assert [row["step"] for row in rows] == [10, 20, 30]
-  with (directory.path / "metrics.csv").open(newline="") as table:
-    assert [x["step"] for x in csv.DictReader(table)] == ["10", "20", "30"]
-  assert sorted(events(directory.path)) == _numbers(rows)
-  assert len(list(directory.path.glob("events*"))) == 1
-
-
 def test_events_are_those_of_the_rows_whatever_was_there(directory):
   directory.begin({})
   MetricsWriter(directory, ()).write(_at(1, loss=0.5))

@@ -67,14 +67,6 @@ def test_steps_are_those_taken_and_generations_as_asked(straight):
   assert best and set(best) <= set(steps[1:])
 
 
-def test_a_run_in_parts_counts_as_one_at_a_stretch(straight, tmp_path):
-  _run(tmp_path / "parts", 2)
-  assert len(_rows(tmp_path / "parts")) == 1 + 2
-  for _ in range(2):  # Once it's finished there is nothing more to do.
-    _run(tmp_path / "parts", resume=True)
-    assert _rows(tmp_path / "parts") == _rows(straight)
-
-
 def test_fewer_generations_than_are_done_are_refused(straight):
   # Its own steps are fewer than that.
   assert _rows(straight)[-1]["step"] < (_GENERATIONS - 1) * _FULL

@@ -28,22 +28,6 @@ def test_a_new_run_has_its_settings_and_versions(directory):
   assert all(versions[name] for name in ("python", "jax", "devices"))
 
 
-def test_a_directory_that_holds_something_is_refused(directory):
-  directory.path.mkdir()
-  (directory.path / "thesis.tex").write_text("precious")
-  with pytest.raises(ValueError, match="is not empty.*--resume"):
-    directory.begin({})
-  assert [path.name for path in directory.path.iterdir()] == ["thesis.tex"]
-
-
-def test_a_directory_without_a_run_or_rights_is_refused(directory):
-  with pytest.raises(ValueError, match="holds no run"):
-    directory.go_on({})
-  directory.path.write_text("a file")
-  with pytest.raises(ValueError, match="can't be written"):
-    directory.begin({})
-
-
 def test_going_on_is_with_the_same_settings(directory):
   before = {"seed": 0, "num_envs": 8, "num_timesteps": 100}
   directory.begin(before)
