@@ -31,10 +31,10 @@ def _add(state, evaluated):
 
 def _show(state):  # Cells are drawn equally often, and so is each of a front.
   sizes = jnp.sum(state.fitness[:, 0].reshape(3, -1) > -jnp.inf, axis=1)
+  weights = jnp.repeat(1 / jnp.maximum(sizes, 1), _SIZE)
   return map_elites.Repertoire(
     state.genotypes, jnp.sum(state.fitness, axis=1), state.descriptors,
-    jnp.int32(0), _PLACES, state.extra,
-    weights=jnp.repeat(1 / jnp.maximum(sizes, 1), _SIZE))
+    jnp.int32(0), _PLACES, state.extra, weights)
 
 
 def _evaluate(x, key):  # The best are on the line from (0, 0) to (2, 0).
@@ -48,14 +48,13 @@ def test_fronts_grow_towards_what_none_is_better_than():
     lambda *x: map_elites.iso_line(*x, 0.1, 0.2), 32)
   step = jax.jit(lambda *x: map_elites.step(emitter, container, _evaluate, *x))
   x = jax.random.uniform(jax.random.key(0), (24, 3), jnp.float32, 0.5, 3.0)
-  first = map_elites.Evaluated(x, *_evaluate(x, None))
-  state, _ = map_elites.init(emitter, container, first, jax.random.key(0))
+  state, _ = map_elites.init(emitter, container, map_elites.Evaluated(
+    x, *_evaluate(x, None)), jax.random.key(0))
   found = []
   for turn in range(200):
     state, _ = step(state, (), jax.random.key(turn))
     fronts = [x[x[:, 0] > -np.inf] for x in np.split(state.fitness, 3)]
     assert not any(np.all(x > x[:, None], axis=2).any() for x in fronts)
-    # Of the best, distances to both ends add up to 2.
     found.append(np.sum(np.sqrt(-np.concatenate(fronts)), axis=1))
   assert len(found[0]) < len(found[-1]) == 3 * _SIZE
-  assert max(found[-1]) < 2.05 < max(found[0])
+  assert max(found[-1]) < 2.05 < max(found[0])  # Both distances of the best.
