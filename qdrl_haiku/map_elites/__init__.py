@@ -68,6 +68,6 @@ def __getattr__(name: str) -> NoReturn:
   more = ""
   if name == "DominatedNovelty":
     more = (
-      "; its subclasses' `places` is now a function of map_elites."
-      "one_per_place, which makes a map_elites.Container")
+      "; its subclasses' `places` is now a function for "
+      "map_elites.one_per_place, which makes a map_elites.Container")
   raise AttributeError(f"module {__name__!r} has no attribute {name!r}{more}")

@@ -66,8 +66,8 @@ class Repertoire:
   def __init_subclass__(cls) -> None:
     """Says what became of subclasses, which were containers once."""
     raise TypeError(
-      f"{cls.__name__} can't be a subclass of Repertoire; make it a function "
-      "`places` of map_elites.one_per_place, or a map_elites.Container.")
+      f"{cls.__name__} can't be a subclass of Repertoire; make its "
+      "`places` a function for map_elites.one_per_place, or make a Container.")
 
   @classmethod
   def init(

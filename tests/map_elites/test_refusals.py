@@ -96,3 +96,10 @@ def test_what_makes_no_sense_is_refused(call, fragment):
   with pytest.raises(ValueError) as caught:
     call()
   assert fragment in str(caught.value)
+
+
+@pytest.mark.parametrize(("base", "error"), [
+  ("DominatedNovelty", AttributeError), ("Repertoire", TypeError)])
+def test_a_container_of_0_4_is_told_what_became_of_it(base, error):
+  with pytest.raises(error, match="`places`.* function for map_elites.one"):
+    type("Fittest", (getattr(map_elites, base),), {})

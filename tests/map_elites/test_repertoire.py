@@ -191,6 +191,12 @@ def test_samples_are_uniform_over_the_occupied_cells():
   np.testing.assert_array_equal(found, occupied)
   assert stats.chisquare(counts).pvalue > 0.01
   _assert_bits_equal(sample(sparse, key, 20_000), _genotypes(10 + cells))
+  # Or by weights, of which those of empty cells don't count.
+  weights = jnp.array([9.0, 3.0, 9.0, 9.0, 1.0, 0.0])
+  weighted = dataclasses.replace(sparse, weights=weights)
+  counts = np.bincount(sample_cells(weighted, key, 20_000), minlength=6)
+  assert counts.sum() == counts[1] + counts[4]
+  assert stats.chisquare(counts[[1, 4]], [15_000, 5_000]).pvalue > 0.01
   # Of an empty repertoire it has the zeros of cell 0, and it may be empty.
   _assert_bits_equal(sample(_EMPTY, key, 20_000), _genotypes(0 * cells))
   assert _EMPTY.sample(key, 0).tag.shape == (0,)
