@@ -6,8 +6,11 @@ Bhatt et al., arXiv 1902.05605.
 import dataclasses
 from typing import NamedTuple
 
+import jax
+import jax.numpy as jnp
+
+from qdrl_haiku import losses, specs, types
 from qdrl_haiku import networks as networks_lib
-from qdrl_haiku import specs, types
 from qdrl_haiku.learners import (
   base,
   batch_norm,
@@ -75,13 +78,7 @@ def crossq(
   the policy by the batch. When it acts, also for the targets, the policy uses
   running averages of its own. Only updates move the averages.
 
-  Its hyperparameters are `config.declared`, all else is as in `sac`.
-
-  Args:
-    observation_size: see `sac`, likewise the others.
-    action_size: A.
-    config: what shapes networks and computation.
-    networks: those of a user's own.
+  Its hyperparameters are `config.declared`. Args and errors are those of `sac`.
 
   Returns:
     The learner; its state is a `CrossQState`, its genotype a `CrossQGenotype`.
@@ -90,6 +87,26 @@ def crossq(
   made = networks_lib.make_crossq_networks(
     observation_size, action_size, config.network,
     config.own_networks(networks, 2 * action_size))
+
+  def round_fn(
+    state: CrossQState, hyperparams: types.Hyperparams,
+    transitions: types.Transition, temperature: types.Array,
+  ) -> batch_norm.Round:
+    def loss(
+      params: types.Params, targets: None, critic_state: types.State,
+      batch: batch_norm.Batch,
+    ) -> tuple[types.Array, tuple[types.Array, types.State]]:
+      outputs, moved = made.critic.apply(
+        params, critic_state, *batch.inputs, is_training=True)
+      q, next_q = jnp.split(outputs[..., 0], 2)
+      loss = jax.vmap(losses.sac_critic_loss, in_axes=(0, 0, 0, 0, 0, None))(
+        q, batch.reward, batch.discount, next_q, batch.next_log_prob,
+        temperature)
+      return jnp.mean(loss), (jnp.mean(q), moved)
+
+    return batch_norm.Round(state, loss, lambda outputs: outputs[..., 0], {})
+
   return batch_norm.batch_norm_learner(
     observation_size, action_size, config, made,
-    soft_policy.Kind(CrossQState, CrossQGenotype, base.Optimizer(_B1)))
+    soft_policy.Kind(CrossQState, CrossQGenotype, base.Optimizer(_B1)),
+    round_fn)

@@ -96,11 +96,7 @@ def ppo(
   critic's loss: the networks share nothing, and Adam's steps are the same
   whatever the loss is multiplied by.
 
-  Args:
-    observation_size: see `sac`, likewise the others.
-    action_size: A.
-    config: what shapes networks and computation.
-    networks: those of a user's own.
+  Args and errors are those of `sac`.
 
   Returns:
     The learner; its state is a `PPOState`, its genotype a `PPOGenotype`.
@@ -173,6 +169,45 @@ def ppo(
     return jax.tree.map(
       lambda x: jnp.asarray(x).reshape(-1, *x.shape[2:]), steps)
 
+  def learn(
+    state: PPOState, hyperparams: types.Hyperparams, batch: _Steps,
+    key: types.Key,
+  ) -> tuple[PPOState, types.Metrics]:
+    """Takes a step of the policy and one of the critic on a minibatch."""
+    advantage = batch.advantage - jnp.mean(batch.advantage)
+    advantage /= jnp.std(batch.advantage) + 1e-8
+
+    def policy_loss_fn(params: types.Params) -> base.LossAndMore:
+      parameters, moved = policy.in_training(params, batch.observation)
+      distribution = policies.normal_tanh(parameters)
+      log_prob = distribution.distribution.log_prob(batch.pre_tanh)
+      loss = jax.vmap(losses.ppo_policy_loss, in_axes=(0, 0, 0, None))(
+        log_prob, batch.log_prob, advantage, hyperparams["clip_epsilon"])
+      action, fresh_log_prob = distribution.sample_and_log_prob(seed=key)
+      entropy = -jnp.mean(fresh_log_prob)
+      loss = jnp.mean(loss) - hyperparams["entropy_cost"] * entropy
+      log_ratio = jax.vmap(losses.ppo_log_ratio)(log_prob, batch.log_prob)
+      return loss, ((log_ratio, action, entropy), moved)
+
+    def critic_loss_fn(params: types.Params) -> base.LossAndMore:
+      value, moved = critic.in_training(params, batch.observation)
+      loss = jax.vmap(losses.ppo_critic_loss)(value, batch.target)
+      return jnp.mean(loss), (jnp.mean(value), moved)
+
+    of_policy = optimizer.descend(
+      policy_loss_fn, state.policy_params, state.policy_optimizer_state,
+      hyperparams["policy_learning_rate"],
+      max_norm=hyperparams["max_gradient_norm"])
+    of_critic = optimizer.descend(
+      critic_loss_fn, state.critic_params, state.critic_optimizer_state,
+      hyperparams["critic_learning_rate"],
+      max_norm=hyperparams["max_gradient_norm"])
+    state = state._replace(
+      policy_params=of_policy.params, critic_params=of_critic.params,
+      policy_optimizer_state=of_policy.optimizer_state,
+      critic_optimizer_state=of_critic.optimizer_state)
+    return state, _metrics(of_policy, of_critic, hyperparams["clip_epsilon"])
+
   @eager.compiled_if_eager()
   def update(
     state: PPOState, hyperparams: types.Hyperparams,
@@ -188,59 +223,15 @@ def ppo(
       lambda key: jax.random.permutation(key, transitions.reward.size)
     )(jax.random.split(shuffle_key, config.num_epochs))
 
-    def learn(
+    def on_minibatch(
       state: PPOState, inputs: tuple[types.Array, types.Key]
     ) -> tuple[PPOState, types.Metrics]:
       places, key = inputs
-      batch: _Steps = jax.tree.map(lambda x: x[places], steps)
-      advantage = batch.advantage - jnp.mean(batch.advantage)
-      advantage /= jnp.std(batch.advantage) + 1e-8
-
-      def policy_loss_fn(params: types.Params) -> base.LossAndMore:
-        parameters, moved = policy.in_training(params, batch.observation)
-        distribution = policies.normal_tanh(parameters)
-        log_prob = distribution.distribution.log_prob(batch.pre_tanh)
-        loss = jax.vmap(losses.ppo_policy_loss, in_axes=(0, 0, 0, None))(
-          log_prob, batch.log_prob, advantage, hyperparams["clip_epsilon"])
-        action, fresh_log_prob = distribution.sample_and_log_prob(seed=key)
-        entropy = -jnp.mean(fresh_log_prob)
-        loss = jnp.mean(loss) - hyperparams["entropy_cost"] * entropy
-        log_ratio = jax.vmap(losses.ppo_log_ratio)(log_prob, batch.log_prob)
-        return loss, ((log_ratio, action, entropy), moved)
-
-      def critic_loss_fn(params: types.Params) -> base.LossAndMore:
-        value, moved = critic.in_training(params, batch.observation)
-        loss = jax.vmap(losses.ppo_critic_loss)(value, batch.target)
-        return jnp.mean(loss), (jnp.mean(value), moved)
-
-      of_policy = optimizer.descend(
-        policy_loss_fn, state.policy_params, state.policy_optimizer_state,
-        hyperparams["policy_learning_rate"],
-        max_norm=hyperparams["max_gradient_norm"])
-      of_critic = optimizer.descend(
-        critic_loss_fn, state.critic_params, state.critic_optimizer_state,
-        hyperparams["critic_learning_rate"],
-        max_norm=hyperparams["max_gradient_norm"])
-      log_ratio, action, entropy = of_policy.more
-      ratio = jnp.exp(log_ratio)
-      is_clipped = jnp.abs(ratio - 1) > hyperparams["clip_epsilon"]
-      state = state._replace(
-        policy_params=of_policy.params, critic_params=of_critic.params,
-        policy_optimizer_state=of_policy.optimizer_state,
-        critic_optimizer_state=of_critic.optimizer_state)
-      return state, {
-        "policy_loss": of_policy.loss, "critic_loss": of_critic.loss,
-        "policy_entropy": entropy, "value_mean": of_critic.more,
-        # KL(policy that acted || policy that learns), estimated by k3 of
-        # Schulman, "Approximating KL divergence", 2020; cut as the loss is.
-        "policy_divergence": jnp.mean(ratio - 1 - log_ratio),
-        "clipped_share": jnp.mean(is_clipped.astype(jnp.float32)),
-        "action_saturation": base.action_saturation(action),
-        "gradient_norm/policy": of_policy.gradient_norm,
-        "gradient_norm/critic": of_critic.gradient_norm}
+      batch = jax.tree.map(lambda x: x[places], steps)
+      return learn(state, hyperparams, batch, key)
 
     state, metrics = jax.lax.scan(
-      learn, state,
+      on_minibatch, state,
       (
         places.reshape(num_batches, -1),
         jax.random.split(entropy_key, num_batches)))
@@ -254,3 +245,22 @@ def ppo(
     from_genotype=from_genotype, declared=config.declared,
     learns_from="rollout", stores=_STORES,
     policy=base.policy_parts(policy, "normal_tanh"))
+
+
+def _metrics(
+  of_policy: base.Descent, of_critic: base.Descent, clip_epsilon: types.Array
+) -> types.Metrics:
+  """Returns what is told of a step of the policy and one of the critic."""
+  log_ratio, action, entropy = of_policy.more
+  ratio = jnp.exp(log_ratio)
+  is_clipped = jnp.abs(ratio - 1) > clip_epsilon
+  return {
+    "policy_loss": of_policy.loss, "critic_loss": of_critic.loss,
+    "policy_entropy": entropy, "value_mean": of_critic.more,
+    # KL(policy that acted || policy that learns), estimated by k3 of Schulman,
+    # "Approximating KL divergence", 2020; cut as the loss is.
+    "policy_divergence": jnp.mean(ratio - 1 - log_ratio),
+    "clipped_share": jnp.mean(is_clipped.astype(jnp.float32)),
+    "action_saturation": base.action_saturation(action),
+    "gradient_norm/policy": of_policy.gradient_norm,
+    "gradient_norm/critic": of_critic.gradient_norm}

@@ -99,24 +99,22 @@ def sac(
     transitions: types.Transition, key: types.Key,
   ) -> tuple[SACState, types.Metrics]:
     check_learner_update(transitions, hyperparams, soft.hyperparams, 1)
-    batch = jax.tree.map(lambda x: x[0], transitions)
-    observation, next_observation = (
-      statistics.normalize_by_statistics(state.observation_statistics, x)
-      for x in (batch.observation, batch.next_observation))
+    batch = statistics.prepare_transitions(
+      state.observation_statistics, jax.tree.map(lambda x: x[0], transitions),
+      hyperparams)
     next_key, policy_key = jax.random.split(key)
     temperature = jnp.exp(state.log_temperature)
 
     next_action, next_log_prob = soft.at(
-      state.policy_params, next_observation).sample_and_log_prob(seed=next_key)
+      state.policy_params, batch.next_observation
+    ).sample_and_log_prob(seed=next_key)
     next_q = critic.apply(
-      state.target_critic_params, next_observation, next_action)
-    reward = batch.reward * hyperparams["reward_scaling"]
-    discount = batch.discount * hyperparams["discount"]
+      state.target_critic_params, batch.next_observation, next_action)
 
     def critic_loss_fn(params: types.Params) -> base.LossAndMore:
-      q, moved = critic.in_training(params, observation, batch.action)
+      q, moved = critic.in_training(params, batch.observation, batch.action)
       loss = jax.vmap(losses.sac_critic_loss, in_axes=(0, 0, 0, 0, 0, None))(
-        q, reward, discount, next_q, next_log_prob, temperature)
+        q, batch.reward, batch.discount, next_q, next_log_prob, temperature)
       return jnp.mean(loss), (jnp.mean(q), moved)
 
     critics = kind.optimizer.descend(
@@ -124,8 +122,8 @@ def sac(
       hyperparams["critic_learning_rate"], hyperparams.get("weight_decay"))
 
     state, metrics = soft.step(
-      state, hyperparams, observation,
-      lambda action: critic.apply(critics.params, observation, action),
+      state, hyperparams, batch.observation,
+      lambda action: critic.apply(critics.params, batch.observation, action),
       policy_key)
     state = state._replace(
       critic_params=critics.params,

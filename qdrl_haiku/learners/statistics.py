@@ -151,6 +151,23 @@ def normalize_by_statistics(
     observation, statistics.mean, statistics.std)
 
 
+def prepare_transitions(
+  statistics: ObservationStatistics | None, transitions: types.Transition,
+  hyperparams: types.Hyperparams,
+) -> types.Transition:
+  """Returns transitions as critics learn from them.
+
+  Observations are normalised, rewards times `reward_scaling`, discounts times
+  `discount`.
+  """
+  return transitions._replace(
+    observation=normalize_by_statistics(statistics, transitions.observation),
+    next_observation=normalize_by_statistics(
+      statistics, transitions.next_observation),
+    reward=transitions.reward * hyperparams["reward_scaling"],
+    discount=transitions.discount * hyperparams["discount"])
+
+
 class RewardStatistics(NamedTuple):
   """Holds the size of the rewards that an agent learns from.
 

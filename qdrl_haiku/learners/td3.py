@@ -86,12 +86,8 @@ def td3(
   Its hyperparameters are `config.declared`; `weight_decay` only with
   residual blocks.
 
-  Args:
-    observation_size: see `sac`, likewise the others.
-    action_size: A.
-    config: what shapes networks and computation.
-    networks: those of a user's own; an agent with one has no `share`, nor has
-      one that observes anything but a flat vector.
+  Args and errors are those of `sac`. An agent with a network of a user's own,
+  or that observes anything but a flat vector, has no `share`.
 
   Returns:
     The learner; its state is a `TD3State`, its genotype a `TD3Genotype`.
@@ -161,26 +157,11 @@ def td3(
       "action_saturation": base.action_saturation(descent.more),
       "gradient_norm/policy": descent.gradient_norm}
 
-  @eager.compiled_if_eager()
-  def update(
+  def learn_critics(
     state: TD3State, hyperparams: types.Hyperparams,
     transitions: types.Transition, key: types.Key,
-  ) -> tuple[TD3State, types.Metrics]:
-    if not config.own_critics:
-      raise ValueError(
-        "own_critics=False leaves nothing to learn from; train the agent that "
-        "`share` gives, or make one with own_critics=True.")
-    check_learner_update(
-      transitions, hyperparams, defaults, config.policy_delay)
-    observations = statistics.normalize_by_statistics(
-      state.observation_statistics, transitions.observation)
-    transitions = transitions._replace(
-      observation=observations,
-      next_observation=statistics.normalize_by_statistics(
-        state.observation_statistics, transitions.next_observation),
-      reward=transitions.reward * hyperparams["reward_scaling"],
-      discount=transitions.discount * hyperparams["discount"])
-
+  ) -> tuple[types.Params, types.State, types.Metrics]:
+    """Takes a step of the critics on each batch, leaves [N, B, ...]."""
     # The targets stand still during a round, so one pass serves all batches.
     next_action = losses.td3_target_action(
       key, action_of(state.target_policy_params, transitions.next_observation),
@@ -188,7 +169,7 @@ def td3(
     next_q = critic.apply(
       state.target_critic_params, transitions.next_observation, next_action)
 
-    def critic_step(
+    def step(
       carry: tuple[types.Params, types.State],
       inputs: tuple[types.Transition, types.Array],
     ) -> tuple[tuple[types.Params, types.State], types.Metrics]:
@@ -208,20 +189,35 @@ def td3(
         "critic_loss": descent.loss, "q_mean": descent.more,
         "gradient_norm/critic": descent.gradient_norm}
 
-    (critic_params, critic_optimizer_state), critic_metrics = jax.lax.scan(
-      critic_step, (state.critic_params, state.critic_optimizer_state),
+    (params, optimizer_state), metrics = jax.lax.scan(
+      step, (state.critic_params, state.critic_optimizer_state),
       (transitions, next_q),
       # A round is short: unrolled, XLA fuses across its steps.
       unroll=True)
+    return params, optimizer_state, jax.tree.map(jnp.mean, metrics)
 
-    last = jax.tree.map(lambda x: x[-1], observations)
+  @eager.compiled_if_eager()
+  def update(
+    state: TD3State, hyperparams: types.Hyperparams,
+    transitions: types.Transition, key: types.Key,
+  ) -> tuple[TD3State, types.Metrics]:
+    if not config.own_critics:
+      raise ValueError(
+        "own_critics=False leaves nothing to learn from; train the agent that "
+        "`share` gives, or make one with own_critics=True.")
+    check_learner_update(
+      transitions, hyperparams, defaults, config.policy_delay)
+    transitions = statistics.prepare_transitions(
+      state.observation_statistics, transitions, hyperparams)
+    critic_params, critic_optimizer_state, metrics = learn_critics(
+      state, hyperparams, transitions, key)
+    last: types.Tree = jax.tree.map(lambda x: x[-1], transitions.observation)
     policy_params, policy_optimizer_state, policy_metrics = policy_step(
-      state.policy_params, state.policy_optimizer_state, critic_params, last,
-      last, hyperparams["policy_learning_rate"],
+      state.policy_params, state.policy_optimizer_state, critic_params,
+      last, last, hyperparams["policy_learning_rate"],
       hyperparams.get("weight_decay"))
-
     tau = hyperparams["tau"]
-    new_state = state._replace(
+    state = state._replace(
       policy_params=policy_params, critic_params=critic_params,
       target_policy_params=base.move_target_networks(
         state.target_policy_params, policy_params, tau),
@@ -229,7 +225,7 @@ def td3(
         state.target_critic_params, critic_params, tau),
       policy_optimizer_state=policy_optimizer_state,
       critic_optimizer_state=critic_optimizer_state)
-    return new_state, jax.tree.map(jnp.mean, critic_metrics) | policy_metrics
+    return state, metrics | policy_metrics
 
   size = specs.number_if_flat(specs.observation_spec(observation_size))
   can_share = isinstance(size, int) and not any(x is not None for x in own)

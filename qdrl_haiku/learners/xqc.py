@@ -4,12 +4,14 @@ Palenicek et al., arXiv 2509.25174.
 """
 
 import dataclasses
+import functools
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 
+from qdrl_haiku import losses, specs, types
 from qdrl_haiku import networks as networks_lib
-from qdrl_haiku import specs, types
 from qdrl_haiku.config import setting
 from qdrl_haiku.learners import (
   base,
@@ -79,13 +81,7 @@ def xqc(
   The critics' outputs are logits of atoms, whose range is made to hold all
   returns, by the rewards so far; values beyond it are clipped.
 
-  Its hyperparameters are `config.declared`, all else is as in `sac`.
-
-  Args:
-    observation_size: see `sac`, likewise the others.
-    action_size: A.
-    config: what shapes networks and computation.
-    networks: those of a user's own.
+  Its hyperparameters are `config.declared`. Args and errors are those of `sac`.
 
   Returns:
     The learner; its state is an `XQCState`, its genotype an `XQCGenotype`.
@@ -102,11 +98,15 @@ def xqc(
   if own.critic is None:
     kind = kind._replace(constrain_critics=networks_lib.with_unit_norm)
 
-  def atoms(
-    rewards: statistics.RewardStatistics, discount: types.Array,
-    hyperparams: types.Hyperparams, temperature: types.Array,
+  def atoms_of(
+    rewards: statistics.RewardStatistics, hyperparams: types.Hyperparams,
+    discount: types.Array, temperature: types.Array,
   ) -> types.Array:
-    """Returns the values [K] of the atoms."""
+    """Returns the values [K] of the atoms, of transitions' discounts [N, B]."""
+    # Of n steps it is the discount's n-th power.
+    goes_on = discount > 0
+    discount = hyperparams["discount"] * jnp.where(
+      jnp.any(goes_on), jnp.mean(discount, where=goes_on), 1.0)
     # The largest soft reward of a step, with A for the policy's entropy.
     largest = (
       hyperparams["reward_scaling"] * rewards.largest
@@ -115,5 +115,40 @@ def xqc(
     unit = jnp.linspace(-1, 1, config.num_atoms, dtype=jnp.float32)
     return _MARGIN * horizon * largest * unit
 
+  def round_fn(
+    state: XQCState, hyperparams: types.Hyperparams,
+    transitions: types.Transition, temperature: types.Array,
+  ) -> batch_norm.Round:
+    rewards = statistics.update_reward_statistics(
+      state.reward_statistics, transitions.reward)
+    atoms = atoms_of(rewards, hyperparams, transitions.discount, temperature)
+
+    def values(outputs: types.Array) -> types.Array:
+      of_twins = jax.vmap(losses.categorical_value, in_axes=(0, None))
+      return jax.vmap(of_twins, in_axes=(0, None))(outputs, atoms)
+
+    def loss(
+      params: types.Params, targets: types.Params, critic_state: types.State,
+      batch: batch_norm.Batch,
+    ) -> tuple[types.Array, tuple[types.Array, types.State]]:
+      size = batch.reward.shape[0]
+      # Statistics are those of both halves, each time.
+      apply = functools.partial(made.critic.apply, is_training=True)
+      next_outputs, _ = apply(
+        targets, critic_state, *batch.inputs, rows=slice(size, None))
+      outputs, moved = apply(
+        params, critic_state, *batch.inputs, rows=slice(size))
+      loss = jax.vmap(
+        losses.xqc_critic_loss, in_axes=(0, 0, 0, 0, 0, None, None)
+      )(
+        outputs, batch.reward, batch.discount, values(next_outputs),
+        batch.next_log_prob, temperature, atoms)
+      return jnp.mean(loss), (jnp.mean(values(outputs)), moved)
+
+    return batch_norm.Round(
+      state._replace(reward_statistics=rewards), loss, values,
+      {"largest_value": atoms[-1]})
+
   return batch_norm.batch_norm_learner(
-    observation_size, action_size, config, made, kind, atoms)
+    observation_size, action_size, config, made, kind, round_fn,
+    lambda: {"reward_statistics": statistics.init_reward_statistics()})

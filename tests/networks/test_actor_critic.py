@@ -136,14 +136,6 @@ def test_critics_alone_may_have_what_policies_have_not(setting, layer):
     assert (f"critic/{layer}" in critic) == expected
 
 
-def test_both_critics_are_one_product_per_layer():
-  critic = _make().critic
-  params = _randomised(critic)
-  jaxpr = jax.make_jaxpr(critic.apply)(params, *_inputs(4))
-  products = [e for e in jaxpr.eqns if e.primitive.name == "dot_general"]
-  assert len(products) == 3
-
-
 def test_hidden_weights_start_with_variance_one_over_fan_in():
   made = networks.make_sac_networks(100, 1, networks.NetworkConfig((200,)))
   policy = jax.jit(made.policy.init)(_KEY)["policy/linear_0"]

@@ -56,18 +56,11 @@ def dads_objective(
   step's own left out. The authors' code counts the own one in every mean, and
   cuts differences of log-densities to +-50; here nothing is cut.
 
-  Args:
-    observation_size: O, without the skill.
-    prior: what skills are drawn from.
-    descriptor_size: D, or None where the environment has no descriptor.
-    config: what shapes the dynamics and the computation.
+  Args and errors are those of `diayn_objective`.
 
   Returns:
     The objective of `skill_learner`; it learns `dynamics_params`, and
     `difference_statistics`, of s' - s, by which it's normalised.
-
-  Raises:
-    ValueError: if descriptors are to be predicted, and there are none.
   """
   seen, num_components = config.dynamics_input, config.num_components
   size = skill_input_size(

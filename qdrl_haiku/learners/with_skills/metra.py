@@ -54,19 +54,11 @@ def metra_objective(
   by 1 in a step, which a multiplier enforces; the reward is
   (phi(s') - phi(s)) . z. Discrete skills are centred: (K onehot - 1) / (K - 1).
 
-  Args:
-    observation_size: O, without the skill.
-    prior: what skills are drawn from: directions (`skills.sphere`), numbers
-      (`skills.normal`), or discrete ones.
-    descriptor_size: D, or None where the environment has no descriptor.
-    config: what shapes the representation and the computation.
+  Args and errors are those of `diayn_objective`.
 
   Returns:
     The objective of `skill_learner`; it learns `representation_params`, those
     of phi, and `log_multiplier`.
-
-  Raises:
-    ValueError: if it is to see a descriptor, and there is none.
   """
   seen = config.representation_input
   size = skill_input_size(

@@ -64,12 +64,8 @@ def smerl_objective(
   goes on. So it's the return of the skill's latest whole episode in that
   instance of the environment.
 
-  Args:
-    observation_size: O, without the skill.
-    prior: what skills are drawn from, discrete ones.
-    descriptor_size: D, or None where the environment has no descriptor.
-    config: the target, and what shapes DIAYN's discriminator.
-    diversity: the other objective; DIAYN's by default.
+  Args are those of `diayn_objective`, and `diversity`, the other objective, by
+  default DIAYN's.
 
   Returns:
     The objective of `skill_learner`, for an `environments.SkillEnvironment`
