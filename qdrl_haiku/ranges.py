@@ -250,11 +250,8 @@ Range = Interval | Fixed | Choice
 
 def bounds(drawn: Range) -> tuple[float, float]:
   """Returns the least and the largest value of a range."""
-  ends = [
-    float(x)
-    for name in ("low", "high", "value", "values")
-    for x in np.atleast_1d(getattr(drawn, name, ()))]
-  return min(ends), max(ends)
+  numbers = np.hstack(dataclasses.astuple(drawn))
+  return float(numbers.min()), float(numbers.max())
 
 
 _KINDS = {

@@ -2,7 +2,7 @@
 
 import functools
 import numbers
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -62,29 +62,8 @@ def check(
   observed = specs.observation_spec(observation_size)
   done = specs.action_spec(action_size)
   observations = specs.shapes(observed, _NUM_ENVS)
-  expected = specs.shapes(done, _NUM_ENVS)
-  memory = jax.tree.map(
-    lambda x: jax.ShapeDtypeStruct((_NUM_ENVS, *x.shape), x.dtype),
-    shapes("memory"))
-  for name, args in (
-    ("act", (state, hyperparams, observations, memory, key)),
-    ("act_greedy", (state, observations, memory)),
-  ):
-    acted = shapes(name, *args)
-    if not isinstance(acted, types.Acted):
-      raise ValueError(
-        f"the learner's {name} returns {trees.describe_tree(acted)}; {_ACTING}")
-    if trees.tree_difference(acted.action, expected):
-      raise ValueError(
-        f"the learner's {name} makes {trees.describe_tree(acted.action)} of "
-        f"observations {trees.describe_tree(observations)}; return actions "
-        f"{expected.dtype}{expected.shape}, one for each observation.")
-    if difference := trees.tree_difference(acted.memory, memory):
-      raise ValueError(
-        f"the memory that the learner's {name} returns isn't like its memory: "
-        f"{difference}; return the same tree, shapes and dtypes.")
-    if name == "act":
-      extras |= _stored(learner, acted.extras)
+  acted = _check_acting(shapes, state, hyperparams, observations, done)
+  extras |= _stored(learner, acted.extras)
   if missing := {*learner.stores} - extras.keys():
     raise ValueError(
       f"the learner stores {', '.join(sorted(missing))}, which transitions "
@@ -125,6 +104,32 @@ def check(
       raise ValueError(
         f"the learner's update returns the metric {name!r} with "
         f"{trees.describe_tree(value)}; give one number, such as its mean.")
+
+
+def _check_acting(
+  shapes: Callable[..., types.Tree], state: types.State,
+  hyperparams: types.Hyperparams, observations: types.Tree, done: specs.Action,
+) -> types.Acted:
+  """Refuses what a learner returns when it acts; `act`'s is returned."""
+  key = jax.eval_shape(lambda: jax.random.key(0))
+  expected = specs.shapes(done, _NUM_ENVS)
+  memory = specs.shapes(shapes("memory"), _NUM_ENVS)
+  greedy = shapes("act_greedy", state, observations, memory)
+  exploring = shapes("act", state, hyperparams, observations, memory, key)
+  for name, acted in (("act", exploring), ("act_greedy", greedy)):
+    if not isinstance(acted, types.Acted):
+      raise ValueError(
+        f"the learner's {name} returns {trees.describe_tree(acted)}; {_ACTING}")
+    if trees.tree_difference(acted.action, expected):
+      raise ValueError(
+        f"the learner's {name} makes {trees.describe_tree(acted.action)} of "
+        f"observations {trees.describe_tree(observations)}; return actions "
+        f"{expected.dtype}{expected.shape}, one for each observation.")
+    if difference := trees.tree_difference(acted.memory, memory):
+      raise ValueError(
+        f"the memory that the learner's {name} returns isn't like its memory: "
+        f"{difference}; return the same tree, shapes and dtypes.")
+  return exploring
 
 
 def check_learner_acts(learner: Learner) -> None:
