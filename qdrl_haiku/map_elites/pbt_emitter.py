@@ -5,7 +5,7 @@ MAP-Elites", arXiv:2303.12803.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -45,6 +45,31 @@ class Agents(NamedTuple):
   is_finite: Callable[[Tree], Array]
 
 
+class Decision(Protocol):
+  """What a controller decides, as `controllers.Decision` has it."""
+
+  @property
+  def parents(self) -> Array:
+    """int32 [P]."""
+
+  @property
+  def hyperparams(self) -> Hyperparams:
+    """Leaves [P]."""
+
+
+class Decides(Protocol):
+  """The part of a `controllers.Controller` that the emitter calls."""
+
+  @property
+  def init(self) -> Callable[[Key, int], tuple[Tree, Hyperparams]]:
+    """(key, P) -> (state, hyperparameters)."""
+
+  @property
+  def update(self) -> Callable[
+    [Tree, Key, Array, Hyperparams], tuple[Tree, Decision]]:
+    """(state, key, fitness [P], hyperparameters) -> (state, decision)."""
+
+
 class PBTEmitterState(NamedTuple):
   """The population of P, and what became of it in the last generation."""
 
@@ -54,7 +79,7 @@ class PBTEmitterState(NamedTuple):
   metrics: Metrics
   # Of the last decision, NaN where not finite, and before the first.
   fitness: Array
-  decision: Any  # The controller's last; at first that all members stay.
+  decision: Decision  # The controller's last; at first that all members stay.
   # int32 [P], the cell whose elite replaced the member after the last decision,
   # -1 where none did.
   sampled_cells: Array
@@ -62,7 +87,7 @@ class PBTEmitterState(NamedTuple):
 
 
 def pbt_emitter(
-  agents: Agents, controller: Any, variation_fn: VariationFn, *,
+  agents: Agents, controller: Decides, variation_fn: VariationFn, *,
   population_size: int, variation_batch_size: int, num_replaced_by_samples: int,
 ) -> Emitter:
   """Makes the emitter of a population that trains, and of variations.
@@ -106,7 +131,7 @@ def pbt_emitter(
       f"num_replaced_by_samples={num_replaced_by_samples} leaves none of"
       f" population_size={population_size}; use fewer, or a larger population.")
 
-  def decide(key: Key) -> Any:
+  def decide(key: Key) -> Decision:
     state, hyperparams = controller.init(key, population_size)
     fitness = jnp.zeros(population_size)
     return controller.update(state, key, fitness, hyperparams)[1]

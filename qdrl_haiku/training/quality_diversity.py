@@ -6,11 +6,19 @@ returns.
 
 import functools
 from collections.abc import Collection
+from typing import cast
 
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import actors, environments, map_elites, prng, trees
+from qdrl_haiku import (
+  actors,
+  controllers,
+  environments,
+  map_elites,
+  prng,
+  trees,
+)
 from qdrl_haiku.distributed import sharding
 from qdrl_haiku.training import emitters as emitters_lib
 from qdrl_haiku.training import members as members_lib
@@ -182,7 +190,8 @@ def _of_members(
     scores={"episode_return": jnp.mean(evaluation.returns, axis=1)},
     fitness=told.fitness, hyperparams=trained.hyperparams,
     num_updates=metrics.pop("num_updates").astype(jnp.int32), metrics=metrics,
-    finite=jnp.isfinite(told.fitness), decision=told.decision,
+    finite=jnp.isfinite(told.fitness),
+    decision=cast(controllers.Decision, told.decision),
     sampled_cells=told.sampled_cells, next_hyperparams=told.hyperparams)
 
 
