@@ -46,11 +46,7 @@ class Continuous:
 
   size: int
   dtype = np.dtype(np.float32)
-
-  @property
-  def shape(self) -> tuple[int, ...]:
-    """(A,)."""
-    return (self.size,)
+  shape = property(lambda self: (self.size,))
 
   def sample(self, key: types.Key, *leading: int) -> types.Array:
     """Draws actions [..., A] uniformly; the key is consumed."""
@@ -133,14 +129,12 @@ def seen_by_policy(observation: types.Tree) -> types.Tree:
   """Returns an observation, or a spec, without what critics alone see."""
   if not isinstance(observation, Mapping):
     return observation
-  return {
-    name: x
-    for name, x in observation.items()
-    if not name.startswith(PRIVILEGED)}
+  seen = (x for x in observation if not x.startswith(PRIVILEGED))
+  return {name: observation[name] for name in seen}
 
 
 def as_vector(observation: types.Tree) -> types.Array:
-  """Joins the vectors [..., O_i] of an observation: [..., O], names sorted."""
+  """Joins the vectors [..., O_i] of a tree, such as a dict by its names."""
   leaves = jax.tree.leaves(observation)
   return leaves[0] if len(leaves) == 1 else jnp.concatenate(leaves, axis=-1)
 
@@ -160,9 +154,3 @@ def zeros(spec: types.Tree, *leading: int) -> types.Tree:
   """Returns arrays of zeros with leading axes."""
   return jax.tree.map(
     lambda x: jnp.zeros(x.shape, x.dtype), shapes(spec, *leading))
-
-
-def num_bytes(spec: types.Tree) -> int:
-  """Returns how many bytes the arrays of a tree take."""
-  return sum(
-    math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(spec))

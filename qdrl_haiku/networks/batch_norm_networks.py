@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 import haiku as hk
 import jax
-import jax.numpy as jnp
 
 from qdrl_haiku import platform, specs, types
 from qdrl_haiku.checks import check_count
@@ -233,14 +232,10 @@ def _networks(
   else:
     specs.observation_size(observed)
     value = scoped("critic", layers(config.critic_sizes, num_outputs, None))
-
-    def judge(
-      observation: types.Tree, action: jax.Array, is_training: bool, rows: slice
-    ) -> jax.Array:
-      inputs = jnp.concatenate([specs.as_vector(observation), action], axis=-1)
-      return value(inputs, is_training, rows)
-
-    critic = with_unit_norm_first(_twins(judge, observed, action))
+    critic = with_unit_norm_first(_twins(
+      lambda observation, action, *rest: value(
+        specs.as_vector([specs.as_vector(observation), action]), *rest),
+      observed, action))
   return BatchNormNetworks(base.of_policy(policy, observed), critic)
 
 

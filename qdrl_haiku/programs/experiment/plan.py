@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+import jax
+
 from qdrl_haiku import (
   checks,
   controllers,
@@ -162,7 +164,8 @@ def _replay_capacity(
 ) -> int:
   """Returns how many transitions an agent keeps by default, or the least."""
   # Agents that forget early steps unlearn (`launchers/RESULTS.md`).
-  row = specs.num_bytes([env.observation_spec] * 2 + [env.action_spec]) + 8
+  seen = specs.shapes([env.observation_spec] * 2 + [env.action_spec])
+  row = 8 + sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(seen))
   of_each = _LARGEST_REPLAYS // (row * population_size)
   return min(num_steps, _LARGEST_REPLAY, of_each)
 

@@ -182,7 +182,8 @@ def _evaluation(
     # Observations, and what is said of each.
     per_step = descriptor
     seen = [env.observation_spec] * 2
-  recorded = env.episode_length * (per_step * _FLOAT + specs.num_bytes(seen))
+  per_step = per_step * _FLOAT + _bytes(specs.shapes(seen))
+  recorded = env.episode_length * per_step
   return num_agents * (elite + num_episodes * (env_state + recorded))
 
 
