@@ -7,14 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from qdrl_haiku import checks, eager, environments, types
-from qdrl_haiku.types import (
-  Acted,
-  Array,
-  Hyperparams,
-  Key,
-  Transition,
-  Tree,
-)
+from qdrl_haiku.types import Acted, Array, Hyperparams, Key, Transition, Tree
 
 
 class ActingLearner(Protocol):
@@ -85,8 +78,7 @@ def collect(
     env_states: the environments' states, leaves [P, E, ...].
     keys: [P], for exploration, one per agent; consumed.
     num_steps: T, steps of each environment.
-    pool: with which states episodes begin, leaves [P, E, I, ...], see
-      `Environment.step`; None to draw them.
+    pool: as of `step`, leaves [P, E, I, ...].
 
   Returns:
     The environments' next states, and the transitions [P, T, E, ...].
@@ -109,15 +101,7 @@ def collect(
 def remember(
   learner: ActingLearner, env_state: environments.State
 ) -> environments.State:
-  """Begins the memories of an agent that has some where there are none yet.
-
-  Args:
-    learner: whose `memory` an episode begins with.
-    env_state: the environments' state, with any leading axes.
-
-  Returns:
-    The state, with memories beside it.
-  """
+  """Begins an agent's memories, if it has any, in environments without."""
   if jax.tree.leaves(env_state.memory):
     return env_state
   shape = env_state.done.shape
@@ -132,11 +116,11 @@ def take_actions(
 ) -> tuple[environments.State, Transition]:
   """Takes actions in environments with any leading axes."""
   next_state = env.step(env_state.replace(memory=()), acted.action, pool)
+  ends = next_state.done > 0.5
   # A memory begins anew where an episode does.
   memory = jax.tree.map(
     lambda first, x: jnp.where(
-      jnp.expand_dims(next_state.done > 0.5, range(
-        next_state.done.ndim, x.ndim)), first, x),
+      jnp.expand_dims(ends, range(ends.ndim, x.ndim)), first, x),
     learner.memory(), acted.memory)
   happened = collect_transition(env_state, acted.action, next_state)
   # Only here: evaluation, which keeps whole episodes, knows their ends.
@@ -149,14 +133,12 @@ def collect_transition(
   env_state: environments.State, action: Array, next_state: environments.State
 ) -> Transition:
   """Returns the transition of a step, of environments with any leading axes."""
-  extras = {}
-  if "state_descriptor" in env_state.info:
-    extras["descriptor"] = env_state.info["state_descriptor"]
-    extras["next_descriptor"] = next_state.info["next_state_descriptor"]
-  for name in ("skill", "skill_return"):
-    if name in env_state.info:
-      extras[name] = env_state.info[name]
+  before, after = env_state.info, next_state.info
+  names = ["skill", "skill_return"]
+  extras = {name: before[name] for name in names if name in before}
+  if "state_descriptor" in before:
+    extras["descriptor"] = before["state_descriptor"]
+    extras["next_descriptor"] = after["next_state_descriptor"]
   return Transition(
-    observation=env_state.obs, action=action, reward=next_state.reward,
-    discount=next_state.info["discount"],
-    next_observation=next_state.info["next_observation"], extras=extras)
+    env_state.obs, action, next_state.reward, after["discount"],
+    after["next_observation"], extras)

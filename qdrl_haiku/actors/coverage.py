@@ -39,20 +39,18 @@ def coverage_cells(
     find = position
     return lambda state: _number(jnp.floor(find(state)))
   descriptor = env.descriptor
+  if descriptor is None and num_cells is None:
+    return None
   if descriptor is None:
-    if num_cells is None:
-      return None
     raise ValueError(
       f"coverage_cells={num_cells} are cells of a state descriptor, but the "
       "environment has none; leave it out.")
-  count = _DEFAULT_CELLS if num_cells is None else num_cells
-  axes = min(2, descriptor.size)
+  count, axes = num_cells or _DEFAULT_CELLS, min(2, descriptor.size)
   lower = jnp.array(descriptor.lower[:axes])
   width = jnp.array(descriptor.upper[:axes]) - lower
 
   def cells(state: environments.State) -> Array:
-    place = state.info["next_state_descriptor"][..., :axes]
-    share = (place - lower) / width
+    share = (state.info["next_state_descriptor"][..., :axes] - lower) / width
     return _number(jnp.clip(jnp.floor(share * count), 0, count - 1))
 
   return cells

@@ -7,11 +7,8 @@ import jax
 import jax.numpy as jnp
 
 from qdrl_haiku import eager, environments, prng, types
-from qdrl_haiku.actors.collection import (
-  ActingLearner,
-  collect_transition,
-  remember,
-)
+from qdrl_haiku.actors import collection
+from qdrl_haiku.actors.collection import ActingLearner
 from qdrl_haiku.types import Array, Key, Transition, Tree
 
 RecordFn = Callable[[environments.State], Tree]
@@ -72,11 +69,6 @@ def evaluate(
     env, learner, states, env_states, descriptor_fn, record, keep_transitions)
 
 
-def _state_descriptor(state: environments.State) -> Array:
-  """Returns what descriptors of episodes are made of, but for a describer's."""
-  return state.info["next_state_descriptor"]
-
-
 @eager.compiled_if_eager(
   "env", "learner", "descriptor_fn", "record", "keep_transitions", "look")
 def evaluate_from_states(
@@ -84,21 +76,22 @@ def evaluate_from_states(
   states: types.State, env_states: environments.State,
   descriptor_fn: Callable[[Tree, Array], Tree] | None = None,
   record: RecordFn | None = None, keep_transitions: bool = False,
-  look: RecordFn = _state_descriptor,
+  look: RecordFn = lambda state: state.info["next_state_descriptor"],
 ) -> Evaluation:
   """Evaluates as `evaluate` does, from given states [P, N] of `env.reset`.
 
   `descriptor_fn` may return any tree, and is given what `look` has seen.
   """
   num_steps, shape = env.episode_length, env_states.done.shape
-  env_states = remember(learner, env_states)
+  env_states = collection.remember(learner, env_states)
 
   def advance(before: environments.State) -> tuple[environments.State, Tree]:
     after, actions = step_evaluation(env, learner, states, before)
     return after, (
       look(after) if descriptor_fn else None,
       record(after) if record else None,
-      collect_transition(before, actions, after) if keep_transitions else None)
+      collection.collect_transition(before, actions, after)
+      if keep_transitions else None)
 
   traces = jax.tree.map(
     lambda x: jnp.zeros((num_steps, *x.shape), x.dtype),
@@ -117,15 +110,10 @@ def evaluate_from_states(
     alive = alive & ~(env_states.done > 0.5)
     return t + 1, env_states, alive, returns, lengths, traces
 
+  t, returns = jnp.zeros((), jnp.int32), jnp.zeros(shape, jnp.float32)
+  alive, lengths = jnp.ones(shape, bool), jnp.zeros(shape, jnp.int32)
   *_, returns, lengths, traces = jax.lax.while_loop(
-    unfinished, body,
-    (
-      jnp.zeros((), jnp.int32),
-      env_states,
-      jnp.ones(shape, bool),
-      jnp.zeros(shape, jnp.float32),
-      jnp.zeros(shape, jnp.int32),
-      traces))
+    unfinished, body, (t, env_states, alive, returns, lengths, traces))
   descriptor_trace, *kept = traces
   descriptors = None
   if descriptor_fn is not None:

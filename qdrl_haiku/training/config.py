@@ -166,8 +166,8 @@ class TeachingConfig(Settings):
   ) -> tuple[int, int, int]:
     """Counts offspring that follow the gradient, are injected, and are varied.
 
-    A share above 0 gives at least one, while any are left. The arguments are
-    the shares that are taken where the settings are None.
+    A share above 0 gives at least one, while any are left; the arguments are
+    taken where the settings are None.
     """
     if self.gradient_share is not None:
       gradient_share = self.gradient_share
@@ -214,10 +214,9 @@ class CMAConfig(Settings):
 class Iterations(NamedTuple):
   """Divides a generation into equal iterations of collecting and learning."""
 
-  num_iterations: int  # Per generation.
+  num_iterations: int
   num_env_steps: int  # T, steps of each environment per iteration.
-  # Calls of `update` per iteration, each with `batches_per_update` batches.
-  num_updates: int
+  num_updates: int  # Calls of `update` per iteration.
 
 
 def training_iterations(
@@ -237,8 +236,7 @@ def training_iterations(
       f"multiple of {steps}: {_settings(config, learner)} make iterations of "
       f"{steps} steps. The nearest: "
       f"{nearest_interval_multiples(config.perturbation_interval, steps)}.")
-  is_stored = learner.learns_from == "replay"
-  if is_stored and steps > config.capacity:
+  if learner.learns_from == "replay" and steps > config.capacity:
     raise ValueError(
       f"replay_capacity={config.capacity} is less than the {steps} "
       "transitions that one iteration collects; raise it.")
@@ -282,9 +280,8 @@ def _iteration(
   if learner.learns_from == "rollout":
     return config.rollout_length, 1
   rate = fractions.Fraction(config.grad_updates_per_step)
-  calls_per_env_step = (
-    rate.limit_denominator(100_000) * config.num_envs
-    / learner.batches_per_update)
+  rate = rate.limit_denominator(100_000) * config.num_envs
+  calls_per_env_step = rate / learner.batches_per_update
   return calls_per_env_step.denominator, calls_per_env_step.numerator
 
 

@@ -23,55 +23,42 @@ def make_training_emitter(setup: Setup) -> map_elites.Emitter:
   Raises:
     ValueError: if a user's own isn't as `map_elites.Emitter` says.
   """
-  emitter, size = setup.qd.emitter, setup.qd.variation_batch_size
-  if not isinstance(emitter, tuple):
-    return _make(setup, emitter)
-  several = map_elites.multi_emitter(
-    {part.name: _make_part(setup, part) for part in emitter},
-    size if emitter[0].batch_size is None else None)
-  return _as_planned(setup, several)
+  wanted, size = setup.qd.emitter, setup.qd.variation_batch_size
+  if isinstance(wanted, tuple):
+    emitter = map_elites.multi_emitter(
+      {part.name: _make_part(setup, part) for part in wanted},
+      size if wanted[0].batch_size is None else None)
+  else:
+    make = EMITTERS[wanted] if isinstance(wanted, str) else wanted
+    emitter = make(setup)
+  if emitter.batch_size != (planned := setup.sizes.new):
+    raise ValueError(
+      f"the emitter makes {emitter.batch_size} agents, and {planned} are "
+      f"planned, of which {size} are no members "
+      "(setup.qd.variation_batch_size); make as many.")
+  if callable(wanted):
+    _check_own(setup, emitter)
+  return emitter
 
 
-def _make(
-  setup: Setup, emitter_fn: str | setup_lib.EmitterFn
-) -> map_elites.Emitter:
-  """Makes one emitter; tries it if it's a user's own."""
-  if isinstance(emitter_fn, str):
-    return _as_planned(setup, EMITTERS[emitter_fn](setup))
-  emitter = emitter_fn(setup)
+def _check_own(setup: Setup, emitter: map_elites.Emitter) -> None:
+  """Refuses a user's emitter that wouldn't do."""
   if unknown := set(emitter.needs) - {"transitions"}:
     raise ValueError(
       f"the emitter needs {', '.join(sorted(unknown))}, which isn't known of "
       "agents' episodes; transitions are.")
   container = setup.qd.container
-  map_elites.check(_as_planned(setup, emitter), jax.eval_shape(
+  map_elites.check(emitter, jax.eval_shape(
     lambda: container.show(container.init(_elite(setup), {}))))
-  return emitter
-
-
-def _as_planned(
-  setup: Setup, emitter: map_elites.Emitter
-) -> map_elites.Emitter:
-  """Returns the emitter; refuses it if its batch size isn't as planned."""
-  planned = setup.sizes.new
-  if emitter.batch_size != planned:
-    raise ValueError(
-      f"the emitter makes {emitter.batch_size} agents, and {planned} are "
-      f"planned, of which {setup.qd.variation_batch_size} are no members "
-      "(setup.qd.variation_batch_size); make as many.")
-  return emitter
 
 
 def _make_part(setup: Setup, part: setup_lib.Part) -> map_elites.Emitter:
   """Makes one of several emitters as if it were alone with its own number."""
-  size = part.batch_size
-  if part.name == "pbt":
-    size = 0
-  elif size is None:
+  size = 0 if part.name == "pbt" else part.batch_size
+  if size is None:
     size = setup.qd.variation_batch_size
-  emitter = part.emitter or part.name
-  alone = setup.qd._replace(emitter=emitter, variation_batch_size=size)
-  return _make(setup._replace(map_elites=alone), emitter)
+  return make_training_emitter(setup._replace(map_elites=setup.qd._replace(
+    emitter=part.emitter or part.name, variation_batch_size=size)))
 
 
 def _members_and_variations(setup: Setup) -> map_elites.Emitter:
@@ -116,17 +103,15 @@ def _members_and_variations(setup: Setup) -> map_elites.Emitter:
 
 def _improvements(setup: Setup) -> map_elites.Emitter:
   """Makes the emitter of CMA-ME; each device computes all strategies."""
-  qd = setup.qd
-  config, everywhere = (
-    qd.cma,
-    functools.partial(sharding.run_replicated, setup.mesh))
+  config = setup.qd.cma
+  population_size = config.population_size(setup.qd.variation_batch_size)
+  everywhere = functools.partial(sharding.run_replicated, setup.mesh)
 
   def make_strategies(size: int) -> map_elites.Strategies:
-    *functions, num_strategies, population_size = map_elites.cma_es(
-      size, config.num_strategies,
-      config.population_size(qd.variation_batch_size), config.step_size)
+    *functions, number, of_each = map_elites.cma_es(
+      size, config.num_strategies, population_size, config.step_size)
     return map_elites.Strategies._make(
-      [*map(everywhere, functions), num_strategies, population_size])
+      [*map(everywhere, functions), number, of_each])
 
   elite = _elite(setup)
   # A critic's weights are no part of what an elite does.
@@ -164,8 +149,8 @@ def _taught(
 def random_elites(setup: Setup, keys: Key) -> map_elites.Elite:
   """Returns new agents, their hyperparameters drawn by the controller."""
   size = keys.shape[0]
-  genotypes = jax.vmap(setup.learner.genotype)(
-    jax.vmap(setup.learner.init)(keys))
+  states = jax.vmap(setup.learner.init)(keys)
+  genotypes = jax.vmap(setup.learner.genotype)(states)
   controller = setup.controller
   if controller is None:
     hyperparams = setup.default_hyperparams(size)
@@ -173,8 +158,7 @@ def random_elites(setup: Setup, keys: Key) -> map_elites.Elite:
     # By as many as members are, which is what the controller may depend on.
     population_size = setup.config.population_size
     key = jax.random.fold_in(keys[0], prng.OfMember.HYPERPARAMS)
-    draw = jax.vmap(
-      lambda key: controller.init(key, population_size)[1])
+    draw = jax.vmap(lambda key: controller.init(key, population_size)[1])
     populations = draw(jax.random.split(key, -(-size // population_size)))
     hyperparams = jax.tree.map(
       lambda x: x.reshape(-1, *x.shape[2:])[:size], populations)

@@ -1,20 +1,11 @@
-"""One generation of training, with members, a repertoire, or both.
-
-`step` is one pure function of the state. It has two parts, `train` and
-`evaluate`, to be compiled as one call or as two, with the state donated: the
-first one can train before the second one is compiled.
-"""
+"""One generation of training, with members, a repertoire, or both."""
 
 from qdrl_haiku import eager
 from qdrl_haiku.training import population, quality_diversity
+from qdrl_haiku.training import state as state_lib
 from qdrl_haiku.training.refusals import check_setup
 from qdrl_haiku.training.setup import Setup
-from qdrl_haiku.training.state import (
-  GenerationReport,
-  InitialStates,
-  State,
-  Trainer,
-)
+from qdrl_haiku.training.state import State, Trainer
 from qdrl_haiku.types import Key
 
 
@@ -33,7 +24,7 @@ def prepare(setup: Setup) -> Trainer:
 
 @eager.compiled_if_eager("setup")
 def init(
-  setup: Setup, run_key: Key, initial: InitialStates | None = None
+  setup: Setup, run_key: Key, initial: state_lib.InitialStates | None = None
 ) -> State:
   """Makes the state before the first generation.
 
@@ -47,8 +38,7 @@ def init(
     New members, or a repertoire of random agents with the emitter's state.
 
   Raises:
-    ValueError: if settings don't fit each other, or if the learner or an
-      emitter isn't as `learners.Learner` or `map_elites.Emitter` says.
+    ValueError: as `prepare`, or if a learner isn't as `learners.Learner` says.
   """
   return prepare(setup).init(run_key, initial)
 
@@ -56,7 +46,7 @@ def init(
 @eager.compiled_if_eager("setup")
 def step(
   setup: Setup, state: State, run_key: Key
-) -> tuple[State, GenerationReport]:
+) -> tuple[State, state_lib.GenerationReport]:
   """Trains for one generation: collect and learn, evaluate, decide, inherit.
 
   With a repertoire the emitter is asked for offspring, which are evaluated and

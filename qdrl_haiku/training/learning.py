@@ -10,7 +10,6 @@ import jax.numpy as jnp
 from qdrl_haiku import (
   actors,
   eager,
-  environments,
   learners,
   platform,
   prng,
@@ -64,11 +63,25 @@ def train_members(
   """
   iterations = config_lib.training_iterations(setup.config, setup.learner)
   learn_anew = _from_rollout if setup.on_policy else _from_replay
+  warms_up = setup.config.random_warm_up and not setup.on_policy
 
   def iteration(members: Members, t: Array) -> tuple[Members, Tree]:
     collect_keys, learn_keys = _split(prng.fold_in_each(keys, t))
-    return learn_anew(
-      setup, members, hyperparams, collect_keys, learn_keys, pool or None)
+    learner, acting = setup.learner, members.learner
+    if warms_up:
+      learner, acting = _warming_up(setup), (acting, members.replay.size)
+    with jax.named_scope("collect"):
+      env_states, transitions = actors.collect(
+        setup.env, learner, acting, hyperparams, members.environment,
+        collect_keys, iterations.num_env_steps, pool or None)
+    with jax.named_scope("store"):
+      is_finite, seen = _finite(transitions)
+    members, rows, learned = learn_anew(
+      setup, members._replace(environment=env_states), hyperparams,
+      members_lib.stored_by_members(setup, transitions), is_finite, seen,
+      learn_keys)
+    counts = _nonfinite(transitions, is_finite)
+    return members, (rows, _observed(seen), counts, learned)
 
   pool, members = members.pool, members._replace(pool=())
   goes_on = setup.abilities.copies_states and not setup.config.inherit_replay
@@ -76,55 +89,42 @@ def train_members(
     members = members._replace(
       replay=jax.vmap(lambda b: n_step.cut_n_step(setup, b))(members.replay))
   begin = members
-  members, (rows, observed, learned) = jax.lax.scan(
+  members, (rows, observed, counts, learned) = jax.lax.scan(
     iteration, members, jnp.arange(iterations.num_iterations))
   learned_iterations = jnp.sum(learned, axis=0)
   sums = jnp.sum(rows.numbers, axis=0)
   metrics = {
     name: sums[:, i] / learned_iterations for i, name in enumerate(rows.names)}
-  means = observed["observation_mean"]
+  means, variances = observed
   metrics["observation_mean"] = jnp.mean(means, axis=0)
   metrics["observation_std"] = jnp.sqrt(
-    jnp.mean(observed["observation_variance"], axis=0)
-    + jnp.var(means, axis=0))
-  metrics |= {
-    name: jnp.sum(x, axis=0).astype(float)
-    for name, x in observed.items()
-    if name.startswith("nonfinite_")}
+    jnp.mean(variances, axis=0) + jnp.var(means, axis=0))
+  metrics |= jax.tree.map(lambda x: jnp.sum(x, axis=0).astype(float), counts)
   if pool:
     # Reported, so that a user can tell whether `pool_size` is too small.
     before, after = (x.environment.info["episodes"] for x in (begin, members))
     reused = jnp.maximum(after - before - setup.config.pool_size, 0)
     metrics["reused_initial_states"] = jnp.sum(reused, axis=1).astype(float)
-  num_updates = (
-    learned_iterations
-    * iterations.num_updates
-    * setup.learner.batches_per_update)
-  return members, metrics, num_updates
+  per_iteration = iterations.num_updates * setup.learner.batches_per_update
+  return members, metrics, learned_iterations * per_iteration
 
 
 def _from_replay(
-  setup: Setup, members: Members, hyperparams: Hyperparams, collect_keys: Key,
-  learn_keys: Key, pool: Tree,
-) -> tuple[Members, Tree]:
-  """Collects until updates are due, stores that, and learns from replay.
+  setup: Setup, members: Members, hyperparams: Hyperparams,
+  transitions: Transition, is_finite: Array, seen: Tree, keys: Key,
+) -> tuple[Members, _Row, Array]:
+  """Stores transitions [P, T, E, ...], and learns from replay.
 
-  Returns members; metrics [P, M], what was observed, and whether they learned.
+  Returns members, metrics [P, M], and whether they learned, bool [P].
   """
   add = setup.buffer.add_where
   if setup.config.n_step > 1:
     add = functools.partial(n_step.add_n_step, setup)
-  acting = members.learner, members.replay.size
-  env_states, transitions = _collect(
-    setup._replace(learner=_warming_up(setup)),
-    members._replace(learner=acting), hyperparams, collect_keys, pool)
   with jax.named_scope("store"):
-    is_finite, seen = _finite(transitions)
     states = jax.vmap(setup.learner.observe)(members.learner, seen)
-    rows, where = jax.tree.map(
+    buffers = jax.vmap(add)(members.replay, *jax.tree.map(
       lambda x: x.reshape(x.shape[0], -1, *x.shape[3:]),
-      (members_lib.stored_by_members(setup, transitions), is_finite))
-    buffers = jax.vmap(add)(members.replay, rows, where)
+      (transitions, is_finite)))
   can_learn = setup.buffer.can_sample(buffers, setup.config.min_replay_size)
   learn_now = functools.partial(learn, setup)
 
@@ -132,35 +132,27 @@ def _from_replay(
     shapes = jax.eval_shape(learn_now, states, *others)[1]
     return states, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
 
-  states, metrics = platform.where_needed(
-    jnp.any(can_learn), learn_now, go_on, states, buffers, hyperparams,
-    learn_keys)
-  observed = _observed(seen) | _nonfinite(transitions, is_finite)
-  members = Members(states, buffers, env_states)
-  return members, (metrics, observed, can_learn)
+  states, rows = platform.where_needed(
+    jnp.any(can_learn), learn_now, go_on, states, buffers, hyperparams, keys)
+  return members._replace(learner=states, replay=buffers), rows, can_learn
 
 
 def _from_rollout(
-  setup: Setup, members: Members, hyperparams: Hyperparams, collect_keys: Key,
-  learn_keys: Key, pool: Tree,
-) -> tuple[Members, Tree]:
-  """Collects a rollout and learns from it, see `_from_replay`."""
-  env_states, transitions = _collect(
-    setup, members, hyperparams, collect_keys, pool)
-  is_finite, seen = _finite(transitions)
+  setup: Setup, members: Members, hyperparams: Hyperparams,
+  transitions: Transition, is_finite: Array, seen: Tree, keys: Key,
+) -> tuple[Members, _Row, Array]:
+  """Learns from what was just collected, see `_from_replay`."""
   can_learn = jnp.any(is_finite, axis=(1, 2))
   rollouts = jax.vmap(members_lib.rollout_without_nonfinite)(
-    members_lib.stored_by_members(setup, transitions), is_finite)
+    transitions, is_finite)
   learned, rows = learn_rollouts(
-    setup, members.learner, hyperparams, rollouts, learn_keys)
+    setup, members.learner, hyperparams, rollouts, keys)
   nothing = jax.tree.map(jnp.zeros_like, rows)
   states, rows = trees.choose_rows(
     can_learn, (learned, rows), (members.learner, nothing))
   # After learning, which needs the statistics with which the policy acted.
   states = jax.vmap(setup.learner.observe)(states, seen)
-  observed = _observed(seen) | _nonfinite(transitions, is_finite)
-  members = members._replace(learner=states, environment=env_states)
-  return members, (rows, observed, can_learn)
+  return members._replace(learner=states), rows, can_learn
 
 
 def _finite(transitions: Transition) -> tuple[Array, Tree]:
@@ -173,19 +165,6 @@ def _finite(transitions: Transition) -> tuple[Array, Tree]:
     return jnp.where(where, x, jnp.nan) if specs.is_float(x) else x
 
   return is_finite, jax.tree.map(seen, transitions.observation)
-
-
-def _collect(
-  setup: Setup, members: Members, hyperparams: Hyperparams, keys: Key,
-  pool: Tree,
-) -> tuple[environments.State, Transition]:
-  """Steps the members' environments for one iteration."""
-  with jax.named_scope("collect"):
-    return actors.collect(
-      setup.env, setup.learner, members.learner, hyperparams,
-      members.environment, keys,
-      config_lib.training_iterations(setup.config, setup.learner).num_env_steps,
-      pool)
 
 
 def learn_rollouts(
@@ -208,14 +187,13 @@ def learn(
   hyperparams: Hyperparams, keys: Key,
 ) -> tuple[types.State, _Row]:
   """Learns from replay for one iteration."""
-  batches_per_update = setup.learner.batches_per_update
-  num_updates = config_lib.training_iterations(
-    setup.config, setup.learner).num_updates
-  batches = (num_updates, batches_per_update, setup.config.batch_size)
+  config, learner = setup.config, setup.learner
+  num_updates = config_lib.training_iterations(config, learner).num_updates
+  batches = (num_updates, learner.batches_per_update, config.batch_size)
   sample_keys, update_keys = _split(keys)
   # All of them in one gather.
   sample: Callable[..., Tree] = setup.buffer.sample
-  if setup.config.n_step > 1:
+  if config.n_step > 1:
     sample = functools.partial(n_step.sample_n_step, setup)
   with jax.named_scope("sample"):
     sampled = jax.vmap(lambda b, k: sample(b, k, batches))(buffers, sample_keys)
@@ -225,29 +203,25 @@ def learn(
     state: types.State, hyperparams: Hyperparams, sampled: Tree, keys: Key,
     can_learn: Array,
   ) -> tuple[types.State, _Row]:
-    transitions = sampled
-    if setup.config.n_step > 1:
-      transitions = n_step.fold_n_step(sampled, hyperparams)
+    if config.n_step > 1:
+      sampled = n_step.fold_n_step(sampled, hyperparams)
 
     def update(state: types.State, inputs: Tree) -> tuple[types.State, _Row]:
-      learned, metrics = setup.learner.update(
-        state, hyperparams, inputs[0], inputs[1])
+      learned, metrics = learner.update(state, hyperparams, *inputs)
       learned = _where(can_learn, learned, state, in_loop=True)
       return learned, _Row.of(metrics)
 
-    learned, rows = jax.lax.scan(update, state, (transitions, keys))
+    learned, rows = jax.lax.scan(update, state, (sampled, keys))
     return learned, _Row(jnp.mean(rows.numbers, axis=0), rows.names)
 
-  can_learn = setup.buffer.can_sample(buffers, setup.config.min_replay_size)
+  can_learn = setup.buffer.can_sample(buffers, config.min_replay_size)
   # On CPUs each member in turn makes all updates: its networks stay cached.
   with jax.named_scope("learn"):
     learned, metrics = jax.vmap(platform.member(updates))(
       states, hyperparams, sampled, update_keys, can_learn)
   choose = jax.vmap(functools.partial(_where, in_loop=False))
-  nothing = jax.tree.map(jnp.zeros_like, metrics)
-  return (
-    choose(can_learn, learned, states),
-    trees.choose_rows(can_learn, metrics, nothing))
+  return choose(can_learn, learned, states), trees.choose_rows(
+    can_learn, metrics, jax.tree.map(jnp.zeros_like, metrics))
 
 
 def _where(condition: Array, new: Tree, old: Tree, *, in_loop: bool) -> Tree:
@@ -266,8 +240,8 @@ def _where(condition: Array, new: Tree, old: Tree, *, in_loop: bool) -> Tree:
   return jax.tree.map(choose, new, old)
 
 
-def _observed(observed: Tree) -> dict[str, Array]:
-  """Returns means of the observations that statistics count, [P] by name."""
+def _observed(observed: Tree) -> tuple[Array, Array]:
+  """Returns mean and variance [P] of the observations that statistics count."""
   observations = specs.as_vector([
     x.astype(jnp.float32).reshape(*x.shape[:3], -1)
     for x in jax.tree.leaves(observed)])
@@ -277,10 +251,7 @@ def _observed(observed: Tree) -> dict[str, Array]:
   correction = counts[0].size / jnp.maximum(jnp.sum(counts, axis=(1, 2)), 1)
   mean = jnp.mean(seen, axis=(1, 2, 3)) * correction
   apart = jnp.where(counts[..., None], seen - mean[:, None, None, None], 0.0)
-  return {
-    "observation_mean": mean,
-    "observation_variance": jnp.mean(jnp.square(apart), axis=(1, 2, 3))
-    * correction}
+  return mean, jnp.mean(jnp.square(apart), axis=(1, 2, 3)) * correction
 
 
 def _nonfinite(transitions: Transition, is_finite: Array) -> dict[str, Array]:
@@ -289,13 +260,8 @@ def _nonfinite(transitions: Transition, is_finite: Array) -> dict[str, Array]:
   A next observation counts only after a finite action, and a reward only after
   a finite observation too: otherwise the environment isn't the cause.
   """
-  before, action, after, reward = (
-    trees.all_finite_leaves(x, 3)
-    for x in (
-      transitions.observation,
-      transitions.action,
-      transitions.next_observation,
-      transitions.reward))
+  before, action, reward, _, after = (
+    trees.all_finite_leaves(x, 3) for x in transitions[:5])
   counted = {
     "nonfinite_transitions": ~is_finite,
     "nonfinite_observations": ~before | (action & ~after),
@@ -314,8 +280,6 @@ def _warming_up(setup: Setup) -> learners.Learner:
     memory: Tree, key: Key,
   ) -> types.Acted:
     state, size = state
-    if not setup.config.random_warm_up:
-      return setup.learner.act(state, hyperparams, observation, memory, key)
     act_key, uniform_key = jax.random.split(key)
     acted = setup.learner.act(state, hyperparams, observation, memory, act_key)
     action, spec = acted.action, setup.env.action_spec

@@ -20,12 +20,9 @@ from qdrl_haiku.types import Array, Key, Transition, Tree
 
 
 def finite_part_of_members(members: Members) -> Tree:
-  """Returns what members learn and act with, which has to be finite.
-
-  Not their environments: an infinity may stand there by design (a timer that
-  never ends), and an instance that returned anything non-finite is reset, and
-  nothing is learned from that step.
-  """
+  """Returns what members learn and act with, which has to be finite."""
+  # Not their environments: an infinity may stand there by design (a timer that
+  # never ends), and an instance that returned anything non-finite is reset.
   return members.learner, members.replay
 
 
@@ -45,9 +42,7 @@ def member_keys(
 
 def members_controller_key(run_key: Key, generation: Array | int) -> Key:
   """Returns the key of the controller in one generation."""
-  run_key = prng.typed_key(run_key)
-  if run_key.ndim:
-    run_key = run_key[0]
+  run_key = prng.typed_key(run_key).ravel()[0]
   return jax.random.fold_in(
     jax.random.fold_in(run_key, generation), prng.OfGeneration.CONTROLLER)
 
@@ -55,13 +50,12 @@ def members_controller_key(run_key: Key, generation: Array | int) -> Key:
 def init_member_agents(setup: Setup, keys: Key) -> Members:
   """Makes new agents, with empty buffers, that aren't in environments yet."""
   learner_states = jax.vmap(setup.learner.init)(keys)
+  nothing: Tree = ()
+  if setup.on_policy:
+    return Members(learner_states, nothing, nothing)
   example = member_transition_example(setup)
-  buffers: Tree = ()
-  if not setup.on_policy:
-    buffers = jax.vmap(lambda _: setup.buffer.init(example))(
-      jnp.arange(keys.shape[0]))
-  nowhere: Tree = ()
-  return Members(learner_states, buffers, nowhere)
+  buffers = jax.vmap(lambda _: setup.buffer.init(example))(keys)
+  return Members(learner_states, buffers, nothing)
 
 
 def put_members_into_environments(
@@ -99,7 +93,7 @@ def new_members(setup: Setup, run_key: Key, generation: Array) -> Members:
   return first_members(setup, prng.fold_in_each(keys, prng.OfMember.RESTART))
 
 
-def draw_member_pool(setup: Setup, keys: Key) -> Tree:
+def draw_member_pool(setup: Setup, keys: Key) -> environments.State:
   """Draws the states with which the members' next episodes begin."""
 
   def draw(setup: Setup, keys: Key) -> environments.State:
@@ -107,7 +101,7 @@ def draw_member_pool(setup: Setup, keys: Key) -> Tree:
     states = setup.env.reset(jnp.moveaxis(_pool_keys(setup, keys), 2, 0))
     return jax.tree.map(lambda x: jnp.moveaxis(x, 0, 2), states)
 
-  return setup.over_members(draw)(keys) if setup.abilities.copies_states else ()
+  return setup.over_members(draw)(keys)
 
 
 def draw_for_members(setup: Setup, keys: Key) -> InitialStates:
@@ -116,6 +110,8 @@ def draw_for_members(setup: Setup, keys: Key) -> InitialStates:
   If one environment without skills is used to collect and to evaluate, one
   reset draws both, since no part of the program takes longer to compile.
   """
+  if not setup.abilities.copies_states:
+    return InitialStates()
   to_evaluate = member_evaluation_keys(keys)
   is_plain = isinstance(setup.env, environments.Environment)
   if setup.env is not setup.eval_env or not is_plain:
@@ -124,17 +120,13 @@ def draw_for_members(setup: Setup, keys: Key) -> InitialStates:
 
   def draw(setup: Setup, keys: Key, to_evaluate: Key) -> InitialStates:
     of_pool = _pool_keys(setup, keys)
-    size, *shape = of_pool.shape
-    num_in_pool = math.prod(shape)
-    states = setup.env.reset(jnp.concatenate(
-      [
-        of_pool.reshape(size, num_in_pool),
-        _split(to_evaluate, (setup.config.num_eval_episodes,))],
-      axis=1))
+    shape, size = of_pool.shape, math.prod(of_pool.shape[1:])
+    of_pool = of_pool.reshape(-1, size)
+    of_evaluation = _split(to_evaluate, (setup.config.num_eval_episodes,))
+    states = setup.env.reset(jnp.concatenate([of_pool, of_evaluation], axis=1))
     return InitialStates(
-      pool=jax.tree.map(
-        lambda x: x[:, :num_in_pool].reshape(size, *shape, *x.shape[2:]), states
-      ), evaluation=jax.tree.map(lambda x: x[:, num_in_pool:], states))
+      jax.tree.map(lambda x: x[:, :size].reshape(*shape, *x.shape[2:]), states),
+      jax.tree.map(lambda x: x[:, size:], states))
 
   return setup.over_members(draw)(keys, to_evaluate)
 
@@ -157,21 +149,13 @@ def first_member_states(
   return setup.over_members(draw)(keys)
 
 
-def draw_member_evaluation(setup: Setup, keys: Key) -> Tree:
+def draw_member_evaluation(setup: Setup, keys: Key) -> environments.State:
   """Draws the states in which agents are evaluated."""
-  copies = setup.abilities.copies_states
-  return member_evaluation_states(setup, keys) if copies else ()
-
-
-def member_evaluation_states(
-  setup: Setup, keys: Key, drawn: Tree = ()
-) -> environments.State:
-  """Returns the states in which agents are evaluated."""
 
   def draw(setup: Setup, keys: Key) -> environments.State:
     return setup.eval_env.reset(_split(keys, (setup.config.num_eval_episodes,)))
 
-  return drawn or setup.over_members(draw)(keys)
+  return setup.over_members(draw)(keys)
 
 
 def _pool_keys(setup: Setup, keys: Key) -> Key:
@@ -202,10 +186,7 @@ def stored_by_members(setup: Setup, transitions: Transition) -> Transition:
   if setup.config.n_step > 1 or setup.on_policy:
     names.add("truncation")
   return transitions._replace(
-    extras={
-      name: transitions.extras[name]
-      for name in sorted(names)
-      if name in transitions.extras})
+    extras={name: x for name, x in transitions.extras.items() if name in names})
 
 
 def rollout_without_nonfinite(

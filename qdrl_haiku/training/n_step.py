@@ -48,16 +48,13 @@ def sample_n_step(
   first = setup.buffer.draw(state, key, shape)
   gather = replay.gather_from_replay
 
-  def outcome(places: Array) -> tuple[Array, ...]:
-    return gather(
-      (stored.reward, stored.discount, stored.extras[_TRUNCATION]), places)
-
-  _, discount, truncation = outcome(first)
+  told = stored.reward, stored.discount, stored.extras[_TRUNCATION]
+  _, discount, truncation = gather(told, first)
   last, goes_on = first, (discount != 0) & (truncation == 0)
   steps = []
   for i in range(1, setup.config.n_step):
     places, exists = setup.buffer.later(state, first, i * setup.config.num_envs)
-    reward, discount, truncation = outcome(places)
+    reward, discount, truncation = gather(told, places)
     is_inside = goes_on & exists & (truncation != _INSTEAD)
     steps.append((
       jnp.where(is_inside, reward, 0), jnp.where(is_inside, discount, 1),
@@ -69,10 +66,7 @@ def sample_n_step(
     name: gather(x, last if name.startswith("next_") else first)
     for name, x in stored.extras.items()
     if name in setup.learner.stores}
-  transition = Transition(
-    observation=gather(stored.observation, first),
-    action=gather(stored.action, first), reward=gather(stored.reward, first),
-    discount=gather(stored.discount, first),
+  transition = gather(stored._replace(extras={}), first)._replace(
     next_observation=gather(stored.next_observation, last), extras=extras)
   return Windows(transition, *(jnp.stack(x) for x in zip(*steps, strict=True)))
 
@@ -99,10 +93,9 @@ def cut_n_step(
   For a buffer to which steps of other environments are going to be added: an
   inherited one, or one whose environments have been reset.
   """
-  capacity = setup.config.capacity
   latest = state.position - 1 - jnp.arange(setup.config.num_envs)
+  places = latest % setup.config.capacity
   extras = state.storage.extras
-  places = latest % capacity
   ends = extras[_TRUNCATION]
   # What stands instead of a step stays that.
   ends = ends.at[places].set(jnp.maximum(ends[places], where))

@@ -29,12 +29,11 @@ from qdrl_haiku.types import Array, Hyperparams, Key, Tree
 def make_trainer(setup: Setup) -> Trainer:
   """Makes what trains a population."""
   population = trees.tree_prefix(Population, False, members=True)
+  of = functools.partial
   return Trainer(
-    setup, draw=functools.partial(draw, setup),
-    init=functools.partial(init, setup), train=functools.partial(train, setup),
-    evaluate=functools.partial(evaluate, setup),
-    restart=functools.partial(restart, setup),
-    shared=trees.tree_prefix(State, False, emitter=population))
+    setup, of(draw, setup), of(init, setup), of(train, setup),
+    of(evaluate, setup), of(restart, setup),
+    trees.tree_prefix(State, False, emitter=population))
 
 
 def draw(
@@ -86,10 +85,10 @@ def evaluate(
   """Evaluates members, and replaces those that the controller says."""
   config = setup.config
   generation = state.generation + 1
-  env_states = members_lib.member_evaluation_states(
-    setup,
-    members_lib.member_evaluation_keys(_next_keys(setup, state, run_key)),
-    env_states)
+  if not setup.abilities.copies_states:  # So none were drawn before.
+    env_states = members_lib.draw_member_evaluation(
+      setup,
+      members_lib.member_evaluation_keys(_next_keys(setup, state, run_key)))
   members, hyperparams, recent_fitness, controller = state.emitter
   with jax.named_scope("evaluate"):
     evaluated = setup.over_members(_evaluate_members)(members, env_states)
@@ -158,13 +157,13 @@ def _evaluate_members(
   setup: Setup, members: Members, env_states: environments.State
 ) -> tuple[actors.Evaluation, Scores, Array]:
   """Evaluates members, P of them, which may be a device's share."""
-  states = members.learner
   scores: Scores = {}
-  if setup.evaluate is not None:
-    evaluation, scores = setup.evaluate(setup.learner, states, env_states)
-  else:
+  if setup.evaluate is None:
     evaluation = actors.evaluate_from_states(
-      setup.eval_env, setup.learner, states, env_states)
+      setup.eval_env, setup.learner, members.learner, env_states)
+  else:
+    evaluation, scores = setup.evaluate(
+      setup.learner, members.learner, env_states)
   scores |= {"episode_return": jnp.mean(evaluation.returns, axis=1)}
   finite_part = members_lib.finite_part_of_members(members)
   return evaluation, scores, trees.all_finite_leaves(finite_part)
@@ -191,13 +190,11 @@ def inherit_in_population(
   """Gives children what they inherit.
 
   A non-finite member gets its parent's buffer and environments too, whatever
-  the settings, since its own may hold non-finite values. Environments on the
-  host can't be copied, and have been reset already.
+  the settings, since its own may hold non-finite values. Environments that
+  can't be copied have been reset already.
   """
   indices = jnp.arange(parents.shape[0], dtype=parents.dtype)
-  broken = ~finite & (parents != indices)
-
-  sources = jnp.where(broken, parents, indices)
+  sources = jnp.where(finite, indices, parents)
   mesh = setup.mesh
   learner, buffers, environment, _ = members
   if setup.config.inherit_replay:
@@ -206,7 +203,7 @@ def inherit_in_population(
   else:
     learner, turn = moving.inherit_by_moving(mesh, learner, parents, turn)
     if not setup.on_policy:
-      # In place: parents of broken members are finite, so not in `broken`.
+      # In place: the parents of those that aren't finite are.
       buffers, turn = moving.inherit_by_moving(
         mesh, buffers, sources, turn, in_place=True)
   if setup.abilities.copies_states:

@@ -37,17 +37,13 @@ from qdrl_haiku.types import Array, Key, Tree
 def make_trainer(setup: Setup) -> Trainer:
   """Makes what fills a repertoire, with members or without."""
   emitter = emitters_lib.make_training_emitter(setup)
-  is_shared, container = setup.qd.shard_repertoire, setup.container
+  shared = trees.tree_prefix(
+    State, False, emitter=emitter.shared,
+    repertoire=setup.qd.shard_repertoire and setup.container.shared)
+  of = functools.partial
   return Trainer(
-    setup, draw=functools.partial(draw, setup),
-    init=functools.partial(init, setup, emitter),
-    train=functools.partial(train, setup, emitter),
-    evaluate=functools.partial(evaluate, setup, emitter),
-    restart=functools.partial(restart, setup),
-    shared=trees.tree_prefix(
-      State, False, emitter=emitter.shared,
-      repertoire=is_shared and container.shared),
-    needs=emitter.needs)
+    setup, of(draw, setup), of(init, setup, emitter), of(train, setup, emitter),
+    of(evaluate, setup, emitter), of(restart, setup), shared, emitter.needs)
 
 
 def draw(
@@ -84,7 +80,7 @@ def init(
   described_by = setup.describer.init(
     jax.random.fold_in(key, prng.OfGeneration.DESCRIBE))
   evaluation, evaluated = judge_elites(
-    setup, elites, initial.evaluation, needs, described_by)
+    setup, elites, initial.evaluation, described_by, needs)
   repertoire, emitter_state = map_elites.init(
     emitter, setup.container, evaluated, key)
   state = State(
@@ -123,7 +119,7 @@ def evaluate(
   key = jax.random.fold_in(run_key, generation)
   elites = trained.offspring
   evaluation, evaluated = judge_elites(
-    setup, elites, env_states, emitter.needs, state.describer)
+    setup, elites, env_states, state.describer, emitter.needs)
   fitness, evaluation_steps = evaluated.fitness, evaluation.lengths
   finite = trees.all_finite_leaves((fitness, evaluated.descriptors, elites))
   evaluated = evaluated._replace(fitness=jnp.where(finite, fitness, jnp.nan))
@@ -195,14 +191,14 @@ def _of_members(
     sampled_cells=told.sampled_cells, next_hyperparams=told.hyperparams)
 
 
-def evaluate_elites(
+def judge_elites(
   setup: Setup, elites: map_elites.Elite, env_states: environments.State,
-  needs: Collection[str] = (), described_by: Tree = (),
-) -> tuple[actors.Evaluation, Tree]:
+  described_by: Tree = (), needs: Collection[str] = (),
+) -> tuple[actors.Evaluation, map_elites.Evaluated]:
   """Runs greedy episodes of agents made of elites, on all devices.
 
-  `described_by` is the describer's state. Returns the evaluation, and the
-  episodes [P, N, ...] if the describer improves by them.
+  `described_by` is the describer's state. Returns the evaluation, and what of
+  it the emitter `needs` and the container keeps.
   """
   describer = setup.describer
 
@@ -226,23 +222,12 @@ def evaluate_elites(
     jax.tree.leaves(elites.genotype)[0].shape[0])
   assert evaluation.descriptors is not None
   descriptors, episodes = evaluation.descriptors
-  return evaluation._replace(descriptors=descriptors), episodes
-
-
-def judge_elites(
-  setup: Setup, elites: map_elites.Elite, env_states: environments.State,
-  needs: Collection[str], described_by: Tree = (),
-) -> tuple[actors.Evaluation, map_elites.Evaluated]:
-  """Evaluates elites, and says of them what emitter and container need."""
-  evaluation, episodes = evaluate_elites(
-    setup, elites, env_states, needs, described_by)
-  assert evaluation.descriptors is not None
   extra: dict[str, Tree] = {map_elites.EPISODES: episodes}
   if "transitions" in needs:
     extra |= {
-      "transitions": evaluation.transitions,
-      "lengths": evaluation.lengths}
+      "transitions": evaluation.transitions, "lengths": evaluation.lengths}
   evaluated = map_elites.Evaluated(
     elites, jnp.mean(evaluation.returns, axis=1),
-    jnp.mean(evaluation.descriptors, axis=1), extra)
-  return evaluation._replace(transitions=None), evaluated
+    jnp.mean(descriptors, axis=1), extra)
+  return evaluation._replace(
+    descriptors=descriptors, transitions=None), evaluated

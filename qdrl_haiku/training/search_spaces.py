@@ -9,11 +9,13 @@ from qdrl_haiku import checks, learners, names, ranges, trees
 from qdrl_haiku.learners.check import check_learner_defaults
 from qdrl_haiku.types import Hyperparams, Tree
 
+_Declared = Mapping[str, learners.Hyperparameter]
+
 
 def search_space(
   hyperparams: Hyperparams, specifications: Sequence[str] = (),
   given: Mapping[str, float] = MappingProxyType({}),
-  declared: Mapping[str, learners.Hyperparameter] = MappingProxyType({}),
+  declared: _Declared = MappingProxyType({}),
 ) -> Tree:
   """Returns a range for each hyperparameter of a learner.
 
@@ -55,11 +57,9 @@ def search_space(
   with checks.Refusals() as refusals:
     for name, range_ in zip(named, found, strict=True):
       for value in dict.fromkeys(ranges.bounds(range_)):
-        where = f"--search_space: {name}={value}"
-        if name in given:
-          where = f"{_flag_of(name)}={value}"
+        flag = _flag_of(name) if name in given else f"--search_space: {name}"
         with refusals.noted():
-          check_search_space_value(declared, name, value, where)
+          check_search_space_value(declared, name, value, f"{flag}={value}")
   return jax.tree.unflatten(jax.tree.structure(hyperparams), found)
 
 
@@ -89,12 +89,10 @@ def with_hyperparameters(
 
 
 def check_search_space_value(
-  declared: Mapping[str, learners.Hyperparameter], name: str, value: float,
-  where: str,
+  declared: _Declared, name: str, value: float, where: str
 ) -> None:
   """Refuses a value of a known hyperparameter that is out of its range."""
-  known = _declaration(declared, name)
-  if known is not None:
+  if known := _declaration(declared, name):
     known.check(where, value)
 
 
@@ -105,7 +103,7 @@ def _flag_of(name: str) -> str:
 
 
 def _declaration(
-  declared: Mapping[str, learners.Hyperparameter], name: str
+  declared: _Declared, name: str
 ) -> learners.Hyperparameter | None:
   """Returns how a learner, or else how several of ours declare a name."""
   return declared.get(name) or learners.COMMON_HYPERPARAMETERS.get(name)

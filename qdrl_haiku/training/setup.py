@@ -48,13 +48,9 @@ class MapElites(NamedTuple):
   """Holds what MAP-Elites adds to a setup.
 
   Attributes:
-    emitter: where new agents come from: "pbt", a population that trains and
-      variations of elites (ME-PBT); "ga", variations alone (MAP-Elites); "pga"
-      and "dcrl", agents that learn from a critic that they share
-      (PGA-MAP-Elites, DCRL-MAP-Elites); "cma", samples of CMA-ES (CMA-ME); a
-      function of the `Setup` that makes a `map_elites.Emitter` of elites; or
-      several of them, "pbt" first, which then makes the population's members
-      and no variations.
+    emitter: where new agents come from: a name, see `RepertoireConfig.emitter`;
+      a function of the `Setup` that makes a `map_elites.Emitter` of elites; or
+      several of them, "pbt" first, which then makes no variations.
     container: says which agents stay.
     describer: what makes descriptors of episodes; None for the environment's
       own `Descriptor`.
@@ -63,8 +59,8 @@ class MapElites(NamedTuple):
     variation_batch_size: offspring per generation beside the population's own
       members, >= 0, of all emitters together.
     num_initial_genotypes: random agents in the first repertoire, >= 1.
-    num_replaced_by_samples: members that the repertoire's elites replace in
-      each generation, beside those that the controller replaces.
+    num_replaced_by_samples: members that elites replace in each generation,
+      beside those that the controller replaces.
     qd_offset: what is added to each elite's return in the QD score.
     shard_repertoire: whether the elites' genotypes are sharded over the devices
       along C, instead of replicated. With a mesh.
@@ -96,8 +92,7 @@ class Sizes(NamedTuple):
   """Says how many agents there are, and what devices share."""
 
   first: int  # Agents that are evaluated before the first generation.
-  # Those that are new in each generation, members among them.
-  new: int
+  new: int  # Those that are new in each generation, members among them.
   again: int  # Those that are evaluated again in each generation, beside them.
   # Of what devices share: members, and agents that are evaluated alone.
   batches: tuple[int, ...]
@@ -183,9 +178,8 @@ class Setup(NamedTuple):
   @property
   def abilities(self) -> environments.Abilities:
     """What both environments can do."""
-    default = environments.Abilities()
-    of_both = (
-      getattr(env, "abilities", default) for env in (self.env, self.eval_env))
+    default, both = environments.Abilities(), (self.env, self.eval_env)
+    of_both = (getattr(env, "abilities", default) for env in both)
     return environments.Abilities(*map(min, *of_both))
 
   @property
@@ -239,8 +233,7 @@ class Setup(NamedTuple):
 def _in_loops(learner: learners.Learner) -> learners.Learner:
   """Returns a learner that acts and observes in a loop over members on a CPU.
 
-  Updates are in another loop over members, whose body has all updates of an
-  iteration (`learning.learn`).
+  Updates are in another, all of an iteration in turn (`learning.learn`).
   """
   return learner._replace(
     act=platform.member(learner.act),

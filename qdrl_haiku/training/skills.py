@@ -31,18 +31,16 @@ def skill_evaluation(
         the objective predicts, with the same weights; for discrete skills.
       discriminator_accuracy_whole_episode: the same for all steps.
       chance_accuracy: the accuracy of guessing, 1 / K.
-      eval/coverage: how many cells the episodes of an agent visit, see
-        `actors.coverage_cells`; of a robot, or where there is a descriptor.
+      eval/coverage: see `coverage_evaluation`; where `coverage_cells` has any.
     Its trajectory has `skill` [P, N, K], `diversity_return` [P, N], and
     `descriptor` [P, N, T, D] where there is one.
   """
-  prior, prefix = objective.prior, objective.name
-  cells = actors.coverage_cells(env, coverage_cells)
+  cells, size = actors.coverage_cells(env, coverage_cells), objective.prior.size
 
   def record(env_states: environments.State) -> dict[str, Array]:
     info = env_states.info
     found = {
-      "observation": info["next_observation"][..., : -prior.size],
+      "observation": info["next_observation"][..., :-size],
       "skill": info["skill"]}
     if env.descriptor is not None:
       found["descriptor"] = info["next_state_descriptor"]
@@ -56,43 +54,46 @@ def skill_evaluation(
   ) -> tuple[actors.Evaluation, Scores]:
     evaluation = actors.evaluate_from_states(
       env, learner, states, env_states, record=record)
-    trajectory, first = evaluation.trajectory, env_states.info
-    descriptor = trajectory.get("descriptor")
-    scored = jax.vmap(objective.score)(
-      states,
-      learners.SkillSteps(
-        _before(env_states.obs[..., : -prior.size], trajectory["observation"]),
-        trajectory["observation"],
-        # The episode's skill for all steps; those after its end aren't counted.
-        jnp.broadcast_to(
-          trajectory["skill"][:, :, :1], trajectory["skill"].shape),
-        None if descriptor is None
-        else _before(first["state_descriptor"], descriptor),
-        descriptor))
-    steps = jnp.arange(trajectory["skill"].shape[2])
-    lived = steps < evaluation.lengths[..., None]
-    late = lived & (steps >= evaluation.lengths[..., None] // 2)
-    diversity = jnp.sum(scored["diversity"], axis=2, where=lived)
-    scores = {"diversity_return": jnp.mean(diversity, axis=1)}
-    if "information" in scored:
-      information = _mean(scored["information"], late)
-      scores["mutual_information_lower_bound"] = information
-    if "told" in scored:
-      told = scored["told"]
-      scores |= {
-        "discriminator_accuracy": _mean(told, late),
-        "discriminator_accuracy_whole_episode": _mean(told, lived),
-        "chance_accuracy": jnp.full(told.shape[0], 1 / prior.size)}
-    scores = {f"{prefix}/{name}": x for name, x in scores.items()}
-    if "cell" in trajectory:
-      scores["eval/coverage"] = _coverage(trajectory["cell"], lived)
-    kept = {
-      "skill": trajectory["skill"][:, :, 0], "diversity_return": diversity}
+    seen = evaluation.trajectory
+    observation, skill = seen["observation"], seen["skill"]
+    first, descriptor = env_states.info, seen.get("descriptor")
+    scored = jax.vmap(objective.score)(states, learners.SkillSteps(
+      _before(env_states.obs[..., :-size], observation), observation,
+      # The episode's skill for all steps; those after its end aren't counted.
+      jnp.broadcast_to(skill[:, :, :1], skill.shape),
+      None if descriptor is None
+      else _before(first["state_descriptor"], descriptor),
+      descriptor))
+    diversity, scores = _scores(objective, scored, evaluation.lengths)
+    if cells is not None:
+      scores["eval/coverage"] = _coverage(seen["cell"], evaluation.lengths)
+    kept = {"skill": skill[:, :, 0], "diversity_return": diversity}
     if descriptor is not None:
       kept["descriptor"] = descriptor
     return evaluation._replace(trajectory=kept), scores
 
   return evaluate
+
+
+def _scores(
+  objective: learners.SkillObjective, scored: dict[str, Array], lengths: Array
+) -> tuple[Array, Scores]:
+  """Returns diversity returns [P, N], and scores, of what was said of steps."""
+  steps, lengths = jnp.arange(scored["diversity"].shape[2]), lengths[..., None]
+  lived, late = steps < lengths, (lengths // 2 <= steps) & (steps < lengths)
+  diversity = jnp.sum(scored["diversity"], axis=2, where=lived)
+  scores = {"diversity_return": jnp.mean(diversity, axis=1)}
+  if "information" in scored:
+    scores["mutual_information_lower_bound"] = _mean(
+      scored["information"], late)
+  if "told" in scored:
+    told = scored["told"]
+    scores |= {
+      "discriminator_accuracy": _mean(told, late),
+      "discriminator_accuracy_whole_episode": _mean(told, lived),
+      "chance_accuracy": jnp.full(told.shape[0], 1 / objective.prior.size)}
+  prefix = objective.name
+  return diversity, {f"{prefix}/{name}": x for name, x in scores.items()}
 
 
 def coverage_evaluation(
@@ -105,7 +106,8 @@ def coverage_evaluation(
     coverage_cells: see `actors.coverage_cells`.
 
   Returns:
-    The function, whose score is `eval/coverage`, as of `skill_evaluation`.
+    The function, whose score `eval/coverage` says how many cells the episodes
+    of an agent visit.
   """
   cells = actors.coverage_cells(env, coverage_cells)
 
@@ -115,9 +117,7 @@ def coverage_evaluation(
   ) -> tuple[actors.Evaluation, Scores]:
     evaluation = actors.evaluate_from_states(
       env, learner, states, env_states, record=cells)
-    steps = jnp.arange(evaluation.trajectory.shape[2])
-    lived = steps < evaluation.lengths[..., None]
-    coverage = _coverage(evaluation.trajectory, lived)
+    coverage = _coverage(evaluation.trajectory, evaluation.lengths)
     return evaluation._replace(trajectory=None), {"eval/coverage": coverage}
 
   return evaluate
@@ -128,10 +128,11 @@ def _before(first: Array, after: Array) -> Array:
   return jnp.concatenate([first[:, :, None], after[:, :, :-1]], axis=2)
 
 
-def _coverage(cells: Array, lived: Array) -> Array:
+def _coverage(cells: Array, lengths: Array) -> Array:
   """Returns how many cells each agent visits: [P, N, T] -> [P]."""
-  flat = (cells.shape[0], -1)
-  return actors.count_cells(cells.reshape(flat), lived.reshape(flat))
+  lived = jnp.arange(cells.shape[2]) < lengths[..., None]
+  cells, lived = (x.reshape(len(x), -1) for x in (cells, lived))
+  return actors.count_cells(cells, lived)
 
 
 def _mean(x: Array, mask: Array) -> Array:

@@ -96,12 +96,11 @@ class InitialStates(NamedTuple):
 class Trained(NamedTuple):
   """Holds the results of training before agents are evaluated."""
 
-  # By name, [S], means over the generation's updates; NaN if there was none.
-  # () with a repertoire, whose emitter has them.
+  # Without a repertoire, whose emitter has them otherwise: by name, [S], means
+  # over the generation's updates, NaN if there was none.
   metrics: Tree = ()
   num_updates: Tree = ()  # int32 [S], critic steps; likewise.
-  # The `map_elites.Elite`s to be evaluated, leaves [B, ...], the members'
-  # first; () without a repertoire.
+  # With one: the `map_elites.Elite`s to be evaluated, leaves [B, ...].
   offspring: Tree = ()
 
 
@@ -126,19 +125,16 @@ class GenerationReport(NamedTuple):
     scores: [P] by name, with `episode_return` among them.
     fitness: [P], as the controller saw it; NaN for a non-finite member.
     hyperparams: leaves [P], with which the members were trained.
-    metrics: by name, [P], means over the generation's updates; NaN if there
-      was none.
+    metrics: by name, [P], means over the updates; NaN if there was none.
     num_updates: int32 [P], critic steps of each member.
-    finite: bool [P], whether the fitness of a member was finite, and all that
-      it learns and acts with, see `members.finite_part_of_members`.
+    finite: bool [P], whether a member's fitness was, and what it acts with.
     decision: the controller's, or None if there is no controller.
     best: the fittest by this evaluation alone.
     evaluation_steps: int32 [B, N], environment steps of each episode by which
       agents were evaluated, elites that are evaluated again among them. Their
       sum may be more than an int32 holds.
     next_hyperparams: leaves [P], with which the members go on.
-    sampled_cells: int32 [P], the cell whose elite replaced the member, -1 where
-      none did.
+    sampled_cells: int32 [P], whose elite replaced the member, -1 for none's.
     repertoire_metrics: [] by name, see `map_elites.metrics`; none without one.
     emitter_metrics: the emitter's, [] by name.
   """

@@ -70,8 +70,7 @@ def teacher(
   """
   descriptor, shared = _shared(env, learner, teaching, sees_targets)
   critic, buffer = shared.learner, replay.uniform(config.capacity)
-  lower, upper = (
-    np.array(x, np.float32) for x in (descriptor.lower, descriptor.upper))
+  lower, upper = np.array([descriptor.lower, descriptor.upper], np.float32)
 
   def scaled(descriptors: Array) -> Array:
     scaled = 2 * (descriptors - lower) / (upper - lower) - 1
@@ -98,15 +97,13 @@ def teacher(
     transitions = evaluated.extra["transitions"]
     lengths = evaluated.extra["lengths"]
     shape = transitions.reward.shape  # [B, N, T].
-
-    def of_steps(x: Array) -> Array:
-      x = scaled(x)[:, None, None]
-      return jnp.broadcast_to(x, (*shape, descriptor.size))
-
     extras = {}
     if sees_targets:
-      extras["descriptor"] = of_steps(evaluated.descriptors)
-      extras["target"] = of_steps(targets)
+      of_agents = {"descriptor": evaluated.descriptors, "target": targets}
+      extras = {
+        name: jnp.broadcast_to(
+          scaled(x)[:, None, None], (*shape, descriptor.size))
+        for name, x in of_agents.items()}
     rows = jax.tree.map(
       lambda x: x.reshape(-1, *x.shape[3:]), transitions._replace(extras=extras)
     )
@@ -143,11 +140,10 @@ def teacher(
 
     # Replicated: XLA would otherwise shard the choice of parents too.
     elites, targets = sharding.replicate(mesh, (elites, targets))
+    spread = sharding.run_on_shards(
+      mesh, improve_all, (state.agent, observations))
     improved = sharding.all_gather(
-      mesh,
-      sharding.run_on_shards(mesh, improve_all, (state.agent, observations))(
-        elites.genotype, context(scaled(targets))),
-      targets.shape[0])
+      mesh, spread(elites.genotype, context(scaled(targets))), targets.shape[0])
     # Without enough transitions nothing is learned.
     can = buffer.can_sample(state.replay, config.min_replay_size)
     return elites._replace(genotype=jax.tree.map(
@@ -223,21 +219,20 @@ def _training(
         state.agent, buffer.sample(state.replay, sample_key, shape),
         jax.random.split(update_key, num_updates))
 
+    def go_on(state: TeacherState) -> Tree:
+      shapes = jax.eval_shape(train_now, state)[1]
+      return state.agent, jax.tree.map(
+        lambda x: jnp.full(x.shape, jnp.nan, x.dtype), shapes)
+
     agent, metrics = jax.lax.cond(
-      buffer.can_sample(state.replay, config.min_replay_size), train_now,
-      lambda state: (
-        state.agent,
-        jax.tree.map(
-          lambda x: jnp.full(x.shape, jnp.nan, x.dtype),
-          jax.eval_shape(train_now, state)[1])),
+      buffer.can_sample(state.replay, config.min_replay_size), train_now, go_on,
       state)
     is_finite = trees.all_finite_leaves(agent, 0)
     agent = jax.tree.map(
       lambda x, new: jnp.where(is_finite, x, new), agent,
       critic.init(restart_key))
     num_restarts = state.num_restarts + ~is_finite
-    state = TeacherState(agent, state.replay, num_restarts)
-    return state, metrics | {
+    return TeacherState(agent, state.replay, num_restarts), metrics | {
       "num_restarts": num_restarts.astype(jnp.float32),
       "replay_size": state.replay.size.astype(jnp.float32)}
 
@@ -246,14 +241,9 @@ def _training(
 
 def teacher_buffers(emitter_state: Tree) -> list[replay.ReplayState]:
   """Returns the replay buffers that belong to emitters, not to members."""
-
-  def ends(x: object) -> bool:
-    return isinstance(x, replay.ReplayState | Members)
-
-  return [
-    x
-    for x in jax.tree.leaves(emitter_state, is_leaf=ends)
-    if isinstance(x, replay.ReplayState)]
+  ends = replay.ReplayState | Members
+  parts = jax.tree.leaves(emitter_state, is_leaf=lambda x: isinstance(x, ends))
+  return [x for x in parts if isinstance(x, replay.ReplayState)]
 
 
 def _with_target(observations: Array, rows: Transition) -> Array:

@@ -220,7 +220,7 @@ def _num_cells(**more):
     initial = quality_diversity.draw(setup, key, 0, 64)
     first = emitters.random_elites(setup, jax.random.split(key, 64))
     _, evaluated = quality_diversity.judge_elites(
-      setup, first, initial.evaluation, ())
+      setup, first, initial.evaluation)
     return setup.map_elites.container.tessellation.cell(evaluated.descriptors)
 
   return len(np.unique(cells(jax.random.key(0))))

@@ -92,8 +92,8 @@ def make_reevaluate(setup: Setup, num_reevaluations: int) -> ReevaluateFn:
     described_by: types.Tree,
   ) -> tuple[types.Array, types.Array | None, types.Array]:
     chosen = jax.tree.map(lambda x: x[cells], elites)
-    evaluation, _ = quality_diversity.evaluate_elites(
-      setup, chosen, env_states, described_by=described_by)
+    evaluation, _ = quality_diversity.judge_elites(
+      setup, chosen, env_states, described_by)
     return evaluation.returns, evaluation.descriptors, evaluation.lengths
 
   @compiled
