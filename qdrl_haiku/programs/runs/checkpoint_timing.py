@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from qdrl_haiku.distributed import hosts
+from qdrl_haiku.programs.runs.progress import say
 
 # Waiting 19 times as long as a checkpoint takes makes it 5 % of the time.
 _PATIENCE = 19
@@ -19,14 +20,11 @@ class CheckpointPlan:
   """
 
   def __init__(
-    self, interval: int | None, say: Callable[[str], None],
-    clock: Callable[[], float] = time.monotonic,
+    self, interval: int | None, clock: Callable[[], float] = time.monotonic
   ) -> None:
-    """Begins a plan."""
+    """Begins a plan, of which the first checkpoint is due at once."""
     self._interval = interval
-    self._say = say
     self._clock = clock
-    # When the next one is affordable: at once.
     self._next = -float("inf")
     if interval is not None:
       often = "generation" if interval == 1 else f"{interval} generations"
@@ -44,10 +42,9 @@ class CheckpointPlan:
     start = self._clock()
     yield
     seconds = self._clock() - start
-    is_first = self._next < 0
-    wait = _PATIENCE * seconds
+    is_first, wait = self._next < 0, _PATIENCE * seconds
     self._next = start + seconds + wait
     if is_first and self._interval is None:
-      self._say(
+      say(
         f"A checkpoint takes {seconds:.1f} s, so one follows each generation "
         f"that ends {wait:.0f} s or more after the last one; {_LOSS}")

@@ -6,11 +6,11 @@ import functools
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding
 
 from qdrl_haiku import platform, types
 from qdrl_haiku.distributed import sharding
@@ -93,12 +93,10 @@ class Programs(NamedTuple):
     programs = dict.fromkeys(
       (*self.draws, self.start, self.train, self.evaluate))
     names = [x.name.partition("_")[0] for x in programs if x.is_compiling]
+    ready = f"{sum(x.is_compiled for x in programs)} of {len(programs)}"
     if not names:
       return ""
-    number = sum(x.is_compiled for x in programs)
-    return (
-      f"compiling {', '.join(names)}; {number} of {len(programs)} programs "
-      "are ready")
+    return f"compiling {', '.join(names)}; {ready} programs are ready"
 
   def wait_to_evaluate(self, trained: Trained) -> float:
     """Waits for `evaluate` to be compiled; returns the seconds of waiting."""
@@ -126,34 +124,32 @@ class Programs(NamedTuple):
 
 
 def make_programs(
-  trainer: Trainer, run_key: types.Key | jax.ShapeDtypeStruct,
+  trainer: Trainer, run_key: types.Key | jax.ShapeDtypeStruct
 ) -> Programs:
   """Returns what a run calls, traced as far as the shapes need it."""
   setup, mesh = trainer.setup, trainer.setup.mesh
   assert mesh is not None
-  replicated = NamedSharding(mesh, PartitionSpec())
-  members = NamedSharding(mesh, PartitionSpec(sharding.AXIS))
+  replicated, members = (
+    NamedSharding(mesh, x) for x in (sharding.REPLICATED, sharding.SHARDED))
   shardings, trained = jax.tree.map(
     lambda is_shared: members if is_shared else replicated,
     (trainer.shared, Trained(metrics=True, num_updates=True, offspring=False)))
   options = platform.compiler_options(mesh.devices.flat[0].platform)
+  jit = functools.partial(jax.jit, out_shardings=shardings)
+  draw = jit(
+    trainer.draw, static_argnums=2, out_shardings=members,
+    compiler_options=options.once)
   # With a repertoire, `init` also evaluates the first agents.
-  to_init = options.often if setup.map_elites else options.once
-
-  def jitted(
-    function: Callable[..., types.Tree], options: dict[str, Any],
-    out_shardings: types.Tree, **more: Any,
-  ) -> Any:
-    return jax.jit(
-      function, compiler_options=options, out_shardings=out_shardings, **more)
-
-  donates = {"donate_argnums": 0}
-  draw = jitted(trainer.draw, options.once, members, static_argnums=2)
-  init = jitted(trainer.init, to_init, shardings)
-  train = jitted(trainer.train, options.always, (shardings, trained), **donates)
-  evaluate = jitted(
-    trainer.evaluate, options.often, (shardings, replicated), **donates)
-  restart = jitted(trainer.restart, options.once, shardings, **donates)
+  init = jit(trainer.init, compiler_options=(
+    options.often if setup.map_elites else options.once))
+  train = jit(
+    trainer.train, donate_argnums=0, out_shardings=(shardings, trained),
+    compiler_options=options.always)
+  evaluate = jit(
+    trainer.evaluate, donate_argnums=0, out_shardings=(shardings, replicated),
+    compiler_options=options.often)
+  restart = jit(
+    trainer.restart, donate_argnums=0, compiler_options=options.once)
   zero = np.int32(0)
   numbers = setup.sizes.first, setup.sizes.evaluated
   first, later = (draw.eval_shape(run_key, zero, n) for n in numbers)

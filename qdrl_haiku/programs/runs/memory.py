@@ -97,11 +97,12 @@ def memory_plan(
 
 
 def available_memory_bytes(devices: Iterable[jax.Device]) -> int | None:
-  """Returns how much memory devices have, whatever else is in it."""
+  """Returns how much memory a process's devices and the others' have."""
   devices = list(devices)
   if devices[0].platform == "cpu":
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min([machine, *_control_group_limits(pathlib.Path("/"))])
+    limits = _control_group_limits(pathlib.Path("/"))
+    return jax.process_count() * min([machine, *limits])
   total = 0
   for device in devices:
     stats = None
@@ -110,7 +111,7 @@ def available_memory_bytes(devices: Iterable[jax.Device]) -> int | None:
     if not stats or "bytes_limit" not in stats:
       return None
     total += stats["bytes_limit"]
-  return total
+  return jax.process_count() * total
 
 
 def check_memory(

@@ -12,7 +12,7 @@ _SECONDS = 20  # From one line about a wait to the next.
 
 
 class Progress:
-  """Shows how far a run is; of several processes the first alone does."""
+  """Shows how far a run is."""
 
   def __init__(self, num_generations: int, done: int) -> None:
     """Starts the clock."""
@@ -25,19 +25,14 @@ class Progress:
     done = int(row["generation"])
     elapsed = time.monotonic() - self._start
     left = elapsed / (done - self._first) * (self._num_generations - done)
-    self.say(
+    say(
       f"generation {done}/{self._num_generations}  step {row['step']}  "
-      f"{returns}  "
-      f"{row['training/env_steps_per_second']:.0f} steps/s  "
+      f"{returns}  {row['training/env_steps_per_second']:.0f} steps/s  "
       f"{math.ceil(left)} s left")
 
   def wait(self, seconds: float) -> None:
     """Leaves a wait that won't recur, as to compile, out of the time left."""
     self._start += seconds
-
-  def say(self, message: str) -> None:
-    """Prints a line."""
-    _say(message)
 
 
 @contextlib.contextmanager
@@ -48,7 +43,7 @@ def progress_of_waiting(describe: Callable[[], str]) -> Iterator[None]:
   def tick() -> None:
     while not is_over.wait(_SECONDS):
       if text := describe():
-        _say(f"{text}, {time.monotonic() - start:.0f} s so far")
+        say(f"{text}, {time.monotonic() - start:.0f} s so far")
 
   threading.Thread(target=tick, daemon=True).start()
   try:
@@ -57,7 +52,7 @@ def progress_of_waiting(describe: Callable[[], str]) -> Iterator[None]:
     is_over.set()
 
 
-def _say(message: str) -> None:
-  """Prints a line."""
+def say(message: str) -> None:
+  """Prints a line, in the first of several processes."""
   if hosts.is_first_host():
     print(message, flush=True)

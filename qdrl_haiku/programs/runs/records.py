@@ -69,10 +69,8 @@ def update_record(
     num_diverged = divergence.num_diverged_in_a_row(num_diverged, report)
   return record | {
     "generation": generation, "step": step, "walltime": walltime,
-    "total_env_steps": total_env_steps,
-    "returns": [x if np.isfinite(x) else None for x in returns.tolist()],
-    "best": best,
-    "diverged": num_diverged}
+    "total_env_steps": total_env_steps, "best": best, "diverged": num_diverged,
+    "returns": [x if np.isfinite(x) else None for x in returns.tolist()]}
 
 
 def _env_steps(setup: Setup, report: GenerationReport) -> int:
@@ -85,19 +83,15 @@ def record_row(
   seeds: Sequence[int], report: GenerationReport, record: Record
 ) -> Row:
   """Returns the row of metrics of one generation."""
-  row: Row = {
-    "generation": int(report.generation),
-    "eval/episode_return": float(np.mean(report.evaluation.returns)),
-    "eval/episode_length": float(np.mean(report.evaluation.lengths))}
-  for name, values in _other_scores(report):
-    row[name] = float(np.mean(values))
+  averaged = {
+    "eval/episode_return": report.evaluation.returns,
+    "eval/episode_length": report.evaluation.lengths} | _other_scores(report)
   for name, values in sorted(report.metrics.items()):
-    row[f"training/{name}"] = float(np.mean(values))
-  row |= {
-    "step": record["step"],
-    "walltime": record["walltime"],
-    "seed": seeds[0],
-    "total_env_steps": record["total_env_steps"]}
+    averaged[f"training/{name}"] = values
+  row: Row = {"generation": int(report.generation)}
+  row |= {name: float(np.mean(x)) for name, x in averaged.items()}
+  row |= {"step": record["step"], "walltime": record["walltime"]}
+  row |= {"seed": seeds[0], "total_env_steps": record["total_env_steps"]}
   row |= record_numbers(report.repertoire_metrics)
   row |= record_numbers(report.emitter_metrics, "emitter/")
   if report.decision is not None:
@@ -113,7 +107,8 @@ def _pbt_row(report: GenerationReport) -> Row:
   assert report.decision is not None
   row: Row = {}
   scores: Row = {"return": report.scores["episode_return"]}
-  scores |= {name.split("/")[-1]: x for name, x in _other_scores(report)}
+  scores |= {
+    name.split("/")[-1]: x for name, x in _other_scores(report).items()}
   for name, values in scores.items():
     values = values[report.finite]
     for kind, of in (("best", np.max), ("mean", np.mean), ("min", np.min)):
@@ -143,21 +138,20 @@ def _seeds_row(report: GenerationReport, seeds: Sequence[int]) -> Row:
   from scipy import stats  # Here, since importing it takes long.
 
   returns = report.scores["episode_return"]
+  scores = {"eval/episode_return": returns} | _other_scores(report)
   row: Row = {
     f"{name}/seed_{seed}": float(value)
-    for name, values in [
-      ("eval/episode_return", returns), *_other_scores(report)]
+    for name, values in scores.items()
     for seed, value in zip(seeds, values, strict=True)}
   row["eval/episode_return_iqm"] = float(stats.trim_mean(returns, 0.25))
   return row
 
 
-def _other_scores(report: GenerationReport) -> list[tuple[str, types.Array]]:
+def _other_scores(report: GenerationReport) -> dict[str, types.Array]:
   """Returns all scores but the return, which has names of its own."""
-  return [
-    (name, values)
-    for name, values in sorted(report.scores.items())
-    if name != "episode_return"]
+  scores = dict(sorted(report.scores.items()))
+  del scores["episode_return"]
+  return scores
 
 
 def record_rates(setup: Setup, report: GenerationReport, seconds: float) -> Row:
@@ -170,9 +164,8 @@ def record_rates(setup: Setup, report: GenerationReport, seconds: float) -> Row:
 
 def _collected_steps(setup: Setup) -> int:
   """Counts the steps that members collect in a generation; 0 without any."""
-  config = setup.config
-  steps = config.population_size * config.perturbation_interval
-  return steps if setup.trains_members else 0
+  config, has_any = setup.config, setup.trains_members
+  return config.population_size * config.perturbation_interval * has_any
 
 
 def write_records(
@@ -193,8 +186,8 @@ def write_records(
       setup.controller.operators, report.sampled_cells, report.next_hyperparams)
     directory.append("pbt_lineage.jsonl", rows)
   if "skill" in (report.evaluation.trajectory or {}):
-    descriptor = setup.eval_env.descriptor
-    write_skill_records(directory, *now, report.evaluation, descriptor)
+    write_skill_records(
+      directory, *now, report.evaluation, setup.eval_env.descriptor)
 
 
 def write_skill_records(
@@ -216,11 +209,11 @@ def write_skill_records(
   for member, skills in enumerate(trajectory["skill"]):
     for skill in np.unique(skills, axis=0):
       episodes = np.all(skills == skill, axis=1)
-      row: Row = {"generation": generation, "step": step, "member": member}
-      row["skill"] = skill.tolist()
-      for name, values in scores.items():
-        row[name] = float(np.mean(values[member, episodes]))
-      rows.append(row)
+      rows.append({
+        "generation": generation, "step": step, "member": member,
+        "skill": skill.tolist(), **{
+          name: float(np.mean(x[member, episodes]))
+          for name, x in scores.items()}})
   directory.append("skills.jsonl", rows)
   axes = {} if descriptor is None else {
     name: np.array(getattr(descriptor, name))
@@ -238,9 +231,8 @@ def summarize_record(row: Row) -> str:
   mean = row.get("pbt/mean_return", row["eval/episode_return"])
   if "pbt/best_return" in row:
     return f"return best {row['pbt/best_return']:.1f} mean {mean:.1f}"
-  prefix = "eval/episode_return/seed_"
+  prefix, text = "eval/episode_return/seed_", f"return {mean:.1f}"
   seeds = [value for name, value in row.items() if name.startswith(prefix)]
-  text = f"return {mean:.1f}"
   if len(seeds) > 1:
     text = f"return best {max(seeds):.1f} mean {mean:.1f}"
   for name, value in row.items():

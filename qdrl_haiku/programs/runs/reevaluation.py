@@ -12,7 +12,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding
 
 from qdrl_haiku import map_elites, platform, types
 from qdrl_haiku.distributed import sharding
@@ -49,14 +49,13 @@ call it."""
 
 def reevaluation_batch_size(setup: Setup, num_reevaluations: int) -> int:
   """Returns how many elites are evaluated at once."""
-  qd = setup.map_elites
-  assert qd is not None
-  num_devices = 1 if setup.mesh is None else setup.mesh.size
+  num_cells = setup.qd.container.tessellation.num_cells
+  num_devices = sharding.num_sharded_slots(setup.mesh, 1)
   num_agents = setup.sizes.evaluated
+  num_episodes = num_agents * setup.config.num_eval_episodes
   at_once = min(
-    num_agents,
-    num_agents * setup.config.num_eval_episodes // num_reevaluations,
-    -(-qd.container.tessellation.num_cells // num_devices) * num_devices)
+    num_agents, num_episodes // num_reevaluations,
+    sharding.num_sharded_slots(setup.mesh, num_cells))
   return max(1, at_once // num_devices) * num_devices
 
 
@@ -68,16 +67,14 @@ def make_reevaluate(setup: Setup, num_reevaluations: int) -> ReevaluateFn:
   Cully, "Fast and stable MAP-Elites in noisy domains", 2020). What is compiled
   fits any number of elites, and is compiled in the first call.
   """
-  qd, mesh = setup.map_elites, setup.mesh
-  assert qd is not None and mesh is not None
-  container = setup.container
+  mesh, container = setup.mesh, setup.container
+  assert mesh is not None
   size = reevaluation_batch_size(setup, num_reevaluations)
   drawn_with = setup._replace(config=dataclasses.replace(
     setup.config, num_eval_episodes=num_reevaluations))
   options = platform.compiler_options(mesh.devices.flat[0].platform)
-  replicated = NamedSharding(mesh, PartitionSpec())
-  # As the evaluation has them.
-  divided = NamedSharding(mesh, PartitionSpec(sharding.AXIS))
+  replicated, divided = (
+    NamedSharding(mesh, x) for x in (sharding.REPLICATED, sharding.SHARDED))
   compiled = functools.partial(
     jax.jit, out_shardings=replicated, compiler_options=options.once)
 
@@ -111,9 +108,8 @@ def make_reevaluate(setup: Setup, num_reevaluations: int) -> ReevaluateFn:
     occupied = np.flatnonzero(jax.device_get(repertoire.fitness) > -np.inf)
     occupied = occupied.astype(np.int32)
     # What is not finite is not added.
-    num_cells = repertoire.fitness.shape[0]
+    num_cells, axes = repertoire.descriptors.shape
     fitness = np.full((num_cells, num_reevaluations), np.nan, np.float32)
-    axes = repertoire.descriptors.shape[1]
     descriptors = np.full((*fitness.shape, axes), np.nan, np.float32)
     env_steps = 0
     for first in range(0, occupied.size, size):

@@ -81,10 +81,7 @@ def needed_to_resume(
 
 
 def trees_to_resume(config: RunConfig, state: State) -> dict[str, types.Tree]:
-  """Returns the parts of a state that a checkpoint keeps.
-
-  Each can be read without the others.
-  """
+  """Returns the parts of a state that a checkpoint keeps, each by itself."""
   if state.population is None:
     return {"population": state}
   trees = state.members._asdict()
@@ -99,15 +96,13 @@ def _restored(
 ) -> tuple[State, records.Record]:
   """Returns the state and the record of a checkpoint."""
   record = checkpoints.record(step)
-  like = programs.state
-  wanted = trees_to_resume(config, like)
-  of_members = wanted.keys() - {"population"}
-  trees = checkpoints.restore(step, wanted, of_members)
+  wanted = trees_to_resume(config, programs.state)
+  trees = checkpoints.restore(step, wanted, wanted.keys() - {"population"})
   state = trees.pop("population")
   if not trees:
     return state, record
   # On other devices there may be another number of slots.
-  slots = jax.tree.leaves(like.members)[0].shape[0]
+  slots = jax.tree.leaves(programs.state.members)[0].shape[0]
   if checkpoints.num_rows(step, "learner") != slots:
     trees = moving.move_into_spare_slots(
       setup.mesh, trees, setup.config.population_size)
@@ -129,9 +124,8 @@ def _warm_start(setup: Setup, state: State, logdir: str) -> State:
   """
   agents, record = read_agents(setup.learner, logdir)
   returns = [-np.inf if x is None else x for x in record["returns"]]
-  order = np.argsort(returns)[::-1]
   size = setup.config.population_size
-  chosen = np.resize(order, size)
+  chosen = np.resize(np.argsort(returns)[::-1], size)
   agents = jax.tree.map(
     lambda x, old: sharding.put_sharded(
       x[chosen[np.minimum(np.arange(old.shape[0]), size - 1)]], old.sharding),

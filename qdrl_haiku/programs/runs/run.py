@@ -12,6 +12,7 @@ from qdrl_haiku import checks, compatibility, types
 from qdrl_haiku.distributed import hosts, sharding
 from qdrl_haiku.programs.runs import (
   divergence,
+  interruption,
   memory,
   records,
   resume,
@@ -20,19 +21,18 @@ from qdrl_haiku.programs.runs import (
 from qdrl_haiku.programs.runs.checkpoint_timing import CheckpointPlan
 from qdrl_haiku.programs.runs.compilation import Programs, make_programs
 from qdrl_haiku.programs.runs.config import RunConfig
-from qdrl_haiku.programs.runs.interruption import (
-  Interrupted,
-  Interruption,
-  interruptible,
-)
 from qdrl_haiku.programs.runs.metrics_writer import MetricsWriter
-from qdrl_haiku.programs.runs.progress import Progress, progress_of_waiting
+from qdrl_haiku.programs.runs.progress import (
+  Progress,
+  progress_of_waiting,
+  say,
+)
 from qdrl_haiku.programs.runs.records import Record, Row
 from qdrl_haiku.programs.runs.repertoire_files import RepertoireFiles
 from qdrl_haiku.programs.storage.checkpoints import Checkpoints
 from qdrl_haiku.programs.storage.directory import RunDirectory
 from qdrl_haiku.training.setup import Setup
-from qdrl_haiku.training.state import State
+from qdrl_haiku.training.state import GenerationReport, State
 
 
 def run(
@@ -50,8 +50,7 @@ def run(
     settings: all that the user set, for `config.json`.
     may_change: names of the settings that a resumed run may change.
     callback: called with the row of metrics of each generation.
-    programs: (trainer, the run's key) -> `Programs`; by default they are
-      compiled anew.
+    programs: (trainer, the run's key) -> `Programs`.
 
   Returns:
     The last row of metrics, and the final state; {} and None for a dry run.
@@ -80,16 +79,13 @@ def run(
       directory.check_begins()
   validation.check_valid_mesh(setup)
   seeds = validation.valid_seeds(setup, config)
-  made = programs(trainer, _run_key_shape(seeds, mesh))
+  run_key = _run_key(seeds, mesh)
+  made = programs(trainer, run_key)
   plan = memory.memory_plan(
     trainer, made.state, made.initial, config.num_reevaluations)
-  # All processes have as much.
   available = memory.available_memory_bytes(mesh.local_devices)
-  if available is not None:
-    available *= jax.process_count()
-  if hosts.is_first_host():
-    print(memory.describe_memory_plan(plan, available))
-    print(validation.describe_valid_mesh(setup, is_chosen), flush=True)
+  say(memory.describe_memory_plan(plan, available))
+  say(validation.describe_valid_mesh(setup, is_chosen))
   memory.check_memory(plan, available, setup)
   if config.dry_run:
     return {}, None
@@ -97,130 +93,155 @@ def run(
     directory.go_on(settings, may_change)
   else:
     directory.begin(settings)
-  if hosts.is_first_host():
-    print(f"writing to {config.logdir}", flush=True)
+  say(f"writing to {config.logdir}")
   with (
     contextlib.closing(directory),
     progress_of_waiting(made.describe_compiling),
-    interruptible() as interruption,
+    interruption.interruptible() as interrupted,
   ):
-    return _train(
-      setup, config, settings, made, seeds, _run_key(seeds, mesh), directory,
-      interruption, callback)
+    training = _Training(
+      setup, config, settings, made, seeds, run_key, directory)
+    return training.train(interrupted, callback)
 
 
-def _train(
-  setup: Setup, config: RunConfig, settings: Record, programs: Programs,
-  seeds: range, run_key: types.Key, directory: RunDirectory,
-  interruption: Interruption, callback: Callable[[Row], None] | None,
-) -> tuple[Row, State]:
-  """Trains, once the directory is there."""
-  recorder = None
-  # Writes centroids when resuming too: a kill may have come before that.
-  if setup.map_elites is not None:
-    recorder = RepertoireFiles(setup, config, directory, settings)
-  num_generations = config.num_timesteps // setup.steps_per_generation
-  start = time.monotonic()
-  # The first state is made, or read, while the rest is compiled, and what
-  # writes files is imported.
-  programs.begin_to_compile()
-  checkpoints = Checkpoints(directory.path / "checkpoints", writes=True)
-  best = Checkpoints(directory.path / "best", writes=True)
-  state, record = resume.begin_or_resume(
-    setup, config, directory, checkpoints, best, programs, run_key)
-  # Imported during compilation too: it takes as long as all of haiku.
-  from qdrl_haiku.programs.reports import pictures
+class _Training:
+  """Trains a population, once the directory is there."""
 
-  programs.train.compile()
-  compile_seconds = time.monotonic() - start
-  # So that the time before an interruption counts too.
-  start -= record["walltime"]
-  writer = MetricsWriter(directory, config.log_to)
-  progress = Progress(num_generations, record["generation"])
-  plan = CheckpointPlan(config.checkpoint_interval, progress.say)
-  first_row: Row = {}
-  was_done = record["generation"] == num_generations
-  if recorder is not None and not record["generation"]:
-    known = recorder.metrics(recorder.shown(state))
-    record, first_row = records.first_record(record, seeds[0], state, known)
+  def __init__(
+    self, setup: Setup, config: RunConfig, settings: Record,
+    programs: Programs, seeds: range, run_key: types.Key,
+    directory: RunDirectory,
+  ) -> None:
+    """Makes or reads the first state, while programs are compiled."""
+    self._setup, self._config, self._programs = setup, config, programs
+    self._seeds, self._run_key, self._directory = seeds, run_key, directory
+    self._number = config.num_timesteps // setup.steps_per_generation
+    self._recorder = None
+    # Writes centroids when resuming too: a kill may have come before that.
+    if setup.map_elites is not None:
+      self._recorder = RepertoireFiles(setup, config, directory, settings)
+    self._start = time.monotonic()
+    programs.begin_to_compile()
+    self._checkpoints, self._best = (
+      Checkpoints(directory.path / x, writes=True)
+      for x in ("checkpoints", "best"))
+    self._state, self._record = resume.begin_or_resume(
+      setup, config, directory, self._checkpoints, self._best, programs,
+      run_key)
+    # Imported during compilation too: it takes as long as all of haiku.
+    from qdrl_haiku.programs.reports import pictures
 
-  # That of a run which is at its end already.
-  row: Row = (directory.rows("metrics.jsonl") or [{}])[-1]
-  for generation in range(record["generation"] + 1, num_generations + 1):
-    generation_start = time.monotonic()
-    interruption.can_wait = True
-    initial = programs.draw(run_key, generation)
-    state, trained = programs.train(state, initial.pool, run_key)
+    self._draw_pictures = pictures.draw_run_pictures
+    programs.train.compile()
+    self._compile_seconds = time.monotonic() - self._start
+    # So that the time before an interruption counts too.
+    self._start -= self._record["walltime"]
+
+  def train(
+    self, interrupted: interruption.Interruption,
+    callback: Callable[[Row], None] | None,
+  ) -> tuple[Row, State]:
+    """Trains to the end, or until it's interrupted."""
+    directory, config, recorder = self._directory, self._config, self._recorder
+    writer = MetricsWriter(directory, config.log_to)
+    done = self._record["generation"]
+    progress = Progress(self._number, done)
+    plan = CheckpointPlan(config.checkpoint_interval)
+    first_row: Row = {}
+    if recorder is not None and not done:
+      self._record, first_row = records.first_record(
+        self._record, self._seeds[0], self._state,
+        recorder.metrics(recorder.shown(self._state)))
+    # That of a run which is at its end already.
+    row: Row = (directory.rows("metrics.jsonl") or [{}])[-1]
+    for generation in range(done + 1, self._number + 1):
+      interrupted.can_wait = True
+      row, report, best_state = self._train_generation(generation, progress)
+      if first_row:
+        # It has the columns of the others, which are known now.
+        writer.write(dict.fromkeys(row, math.nan) | first_row)
+        first_row = {}
+      writer.write(row)
+      records.write_records(directory, self._setup, report, row["step"])
+      if self._setup.trains_members and not report.finite.any():
+        self._begin_anew(report)
+      step, best = row["step"], self._record["best"]
+      is_best = bool(best) and best["step"] == step
+      if is_best:
+        self._best.save(step, {"learner": best_state}, best)
+      # Last: a resumed run doesn't repeat what comes before its checkpoint.
+      is_last = generation == self._number
+      stops = is_last or hosts.any_host(interrupted.requested)
+      is_due = stops or plan.is_due(generation)
+      if is_due:
+        with plan.writing():
+          self._checkpoints.save(
+            step, resume.trees_to_resume(config, self._state), self._record)
+      if is_best or is_due:
+        resume.forget_unneeded_for_resume(
+          self._checkpoints, self._best, config.max_checkpoints)
+      progress.show(row, records.summarize_record(row))
+      if callback is not None:
+        callback(row)
+      if stops:
+        break
+    interrupted.can_wait = False
+    writer.close()
+    self._finish(was_done=done == self._number)
+    return row, self._state
+
+  def _train_generation(
+    self, generation: int, progress: Progress
+  ) -> tuple[Row, GenerationReport, types.Tree]:
+    """Trains for a generation; returns row, report and the best agent."""
+    start, setup, programs = time.monotonic(), self._setup, self._programs
+    initial = programs.draw(self._run_key, generation)
+    state, trained = programs.train(self._state, initial.pool, self._run_key)
     waited = programs.wait_to_evaluate(trained)
-    state, report = programs.evaluate(
-      state, trained, initial.evaluation, run_key)
+    self._state, report = programs.evaluate(
+      state, trained, initial.evaluation, self._run_key)
     best_state = report.best.state
     report = jax.device_get(
       report._replace(best=report.best._replace(state=None)))
     rates = records.record_rates(
-      setup, report, time.monotonic() - generation_start - waited)
-    compile_seconds += waited
+      setup, report, time.monotonic() - start - waited)
+    self._compile_seconds += waited
     progress.wait(waited)
-    record = records.update_record(
-      record, setup, report, walltime=time.monotonic() - start)
-    row = records.record_row(seeds, report, record) | rates
-    row["training/compile_seconds"] = compile_seconds
-    step, is_last = row["step"], generation == num_generations
-    if recorder is not None:
-      row |= recorder.record(state, run_key, generation, step, is_last)
-    if first_row:
-      # It has the columns of the others, which are known now.
-      writer.write(dict.fromkeys(row, math.nan) | first_row)
-      first_row = {}
-    writer.write(row)
-    records.write_records(directory, setup, report, step)
-    if setup.trains_members and not report.finite.any():
-      reason = divergence.cause_of_divergence(setup, state.members, report)
-      divergence.warn_of_divergence(record["diverged"], reason)
-      message = f"members have diverged in generation {generation}{reason}; "
-      if config.on_divergence == "stop":
-        raise divergence.Diverged(
-          f"all {message}lower the learning rates, or resume with "
-          "on_divergence=restart.")
-      progress.say(f"All {message}they begin anew.")
-      state = programs.restart(state, run_key)
-    if record["best"] and record["best"]["step"] == step:
-      best.save(step, {"learner": best_state}, record["best"])
-      resume.forget_unneeded_for_resume(
-        checkpoints, best, config.max_checkpoints)
-    # Last: a resumed run doesn't repeat what comes before its checkpoint.
-    stops = is_last or hosts.any_host(interruption.requested)
-    if stops or plan.is_due(generation):
-      with plan.writing():
-        checkpoints.save(step, resume.trees_to_resume(config, state), record)
-        resume.forget_unneeded_for_resume(
-          checkpoints, best, config.max_checkpoints)
-    progress.show(row, records.summarize_record(row))
-    if callback is not None:
-      callback(row)
-    if stops:
-      break
-  interruption.can_wait = False
-  if recorder is not None and was_done:
-    recorder.finish(state, run_key, record["step"])
-  writer.close()
-  if record["generation"] < num_generations:
-    raise Interrupted(f"stopped after generation {record['generation']}")
-  if hosts.is_first_host():
-    pictures.draw_run_pictures(directory.path)
-  divergence.check_end_without_divergence(
-    record.get("diverged", 0), num_generations)
-  return row, state
+    self._record = records.update_record(
+      self._record, setup, report, walltime=time.monotonic() - self._start)
+    row = records.record_row(self._seeds, report, self._record) | rates
+    row["training/compile_seconds"] = self._compile_seconds
+    if self._recorder is not None:
+      row |= self._recorder.record(
+        self._state, self._run_key, generation, row["step"],
+        is_last=generation == self._number)
+    return row, report, best_state
 
+  def _begin_anew(self, report: GenerationReport) -> None:
+    """Replaces all members, which have diverged, or ends the run."""
+    reason = divergence.cause_of_divergence(
+      self._setup, self._state.members, report)
+    divergence.warn_of_divergence(self._record["diverged"], reason)
+    message = f"members have diverged in generation {report.generation}{reason}"
+    if self._config.on_divergence == "stop":
+      raise divergence.Diverged(
+        f"all {message}; lower the learning rates, or resume with "
+        "on_divergence=restart.")
+    say(f"All {message}; they begin anew.")
+    self._state = self._programs.restart(self._state, self._run_key)
 
-def _run_key_shape(
-  seeds: range, mesh: jax.sharding.Mesh
-) -> jax.ShapeDtypeStruct:
-  """Returns shape, dtype and sharding of `_run_key`, however many seeds."""
-  dtype = jax.eval_shape(lambda: jax.random.key(0)).dtype
-  shape = (len(seeds),) if len(seeds) > 1 else ()
-  replicated = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
-  return jax.ShapeDtypeStruct(shape, dtype, sharding=replicated)
+  def _finish(self, *, was_done: bool) -> None:
+    """Says how the run ended, and draws its pictures."""
+    record = self._record
+    if self._recorder is not None and was_done:
+      self._recorder.finish(self._state, self._run_key, record["step"])
+    if record["generation"] < self._number:
+      raise interruption.Interrupted(
+        f"stopped after generation {record['generation']}")
+    if hosts.is_first_host():
+      self._draw_pictures(self._directory.path)
+    divergence.check_end_without_divergence(
+      record.get("diverged", 0), self._number)
 
 
 def _run_key(seeds: range, mesh: jax.sharding.Mesh) -> types.Key:

@@ -20,10 +20,6 @@ def clock():
   return _Clock()
 
 
-def _ignore(message):
-  """What a plan says."""
-
-
 def _write(plan, clock, seconds):
   with plan.writing():
     clock.now += seconds
@@ -31,7 +27,7 @@ def _write(plan, clock, seconds):
 
 @pytest.mark.parametrize(("first", "later"), [(5.0, 0.25), (30.0, 30.0)])
 def test_checkpoints_take_a_twentieth_of_the_time_at_most(first, later, clock):
-  plan, took = CheckpointPlan(None, _ignore, clock), []
+  plan, took = CheckpointPlan(None, clock), []
   for generation in range(1, 1001):
     clock.now += 1.0
     if plan.is_due(generation):  # At first at once; then the last one decides.
@@ -42,7 +38,7 @@ def test_checkpoints_take_a_twentieth_of_the_time_at_most(first, later, clock):
 
 
 def test_a_number_stays_as_given(clock):
-  plan, due = CheckpointPlan(3, _ignore, clock), []
+  plan, due = CheckpointPlan(3, clock), []
   for generation in range(1, 8):
     if plan.is_due(generation):
       due.append(generation)
@@ -51,7 +47,7 @@ def test_a_number_stays_as_given(clock):
 
 
 def test_the_first_process_decides_for_all(clock, monkeypatch):
-  plan = CheckpointPlan(None, _ignore, clock)
+  plan = CheckpointPlan(None, clock)
   _write(plan, clock, 1.0)
   monkeypatch.setattr(hosts, "as_first_host", lambda flag: not flag)
   assert plan.is_due(1)
