@@ -45,38 +45,33 @@ def import_brax() -> None:
     "devices": lambda backend=None: jax.local_devices(backend=backend)}))
 
 
-class _QuietWarp(importlib.machinery.PathFinder):
-  """Imports what prints that there is no warp, which nothing here needs."""
+def _find_warp(name: str, path: Any = None, target: Any = None) -> Any:
+  """Finds what prints that there's no warp, which nothing here needs."""
+  if name != "mujoco.mjx.warp":
+    return None
+  spec: Any = importlib.machinery.PathFinder.find_spec(name, path, target)
+  run = spec.loader.exec_module
 
-  @classmethod
-  def find_spec(
-    cls, fullname: str, path: Any = None, target: Any = None
-  ) -> Any:
-    """Finds how a module is imported, as Python's import asks."""
-    if fullname != "mujoco.mjx.warp":
-      return None
-    spec: Any = super().find_spec(fullname, path, target)
-    run = spec.loader.exec_module
+  def run_quietly(module: types.ModuleType) -> None:
+    with contextlib.redirect_stdout(io.StringIO()):
+      run(module)
 
-    def run_quietly(module: types.ModuleType) -> None:
-      with contextlib.redirect_stdout(io.StringIO()):
-        run(module)
-
-    spec.loader.exec_module = run_quietly
-    return spec
+  spec.loader.exec_module = run_quietly
+  return spec
 
 
 @contextlib.contextmanager
 def quiet_brax_loading() -> Iterator[None]:
   """Hides what brax says whenever it is imported or used."""
+  finder: Any = types.SimpleNamespace(find_spec=_find_warp)
   with warnings.catch_warnings():
     for message in _BRAX_WARNINGS:
       warnings.filterwarnings("ignore", message=message)
-    sys.meta_path.insert(0, _QuietWarp)
+    sys.meta_path.insert(0, finder)
     try:
       yield
     finally:
-      sys.meta_path.remove(_QuietWarp)
+      sys.meta_path.remove(finder)
 
 
 def redirect_brax_mujoco_warnings() -> None:

@@ -19,17 +19,8 @@ from xml.etree import ElementTree
 
 import jax.numpy as jnp
 
-from qdrl_haiku.environments.interface import (
-  Descriptor,
-  SingleEnvironment,
-  State,
-  mean_descriptor,
-)
-from qdrl_haiku.environments.wrappers import (
-  StateDescriptorFn,
-  Wrapper,
-  with_descriptor,
-)
+from qdrl_haiku.environments import interface, wrappers
+from qdrl_haiku.environments.interface import Descriptor, State
 from qdrl_haiku.types import Array
 
 # In metres. brax's spring and positional physics push only bodies that
@@ -53,8 +44,6 @@ _STOPPED = (
   "torso_geom", "left_ankle_geom", "right_ankle_geom", "third_ankle_geom",
   "fourth_ankle_geom")
 _WALL_BIT = "2"
-
-
 # Our names of the feet, with brax's names of their geoms, and reward offsets.
 # The ant's offset isn't enough for every policy: its reward falls to about -4.3
 # a step with motors at full power all the time.
@@ -70,8 +59,7 @@ UNI_ROBOTS: dict[str, tuple[dict[str, str], float]] = {
   "hopper": ({"foot": "foot_geom"}, 0.9),
   "humanoid": ({"left_foot": "left_foot", "right_foot": "right_foot"}, 0.0),
   "walker2d": (
-    {"left_foot": "foot_left_geom", "right_foot": "foot_geom"},
-    1.413)}
+    {"left_foot": "foot_left_geom", "right_foot": "foot_geom"}, 1.413)}
 
 
 def task_from_height(env: Any, initial_height: float) -> Any:
@@ -90,17 +78,20 @@ def task_from_height(env: Any, initial_height: float) -> Any:
   return env
 
 
-def uni_task(env: Any, robot: str) -> Wrapper:
+def uni_task(env: Any, robot: str) -> wrappers.Wrapper:
   """Returns a robot that reports which feet touch the ground."""
   feet, offset = UNI_ROBOTS[robot]
   size = len(feet)
   descriptor = Descriptor(
-    tuple(feet), (0.0,) * size, (1.0,) * size, mean_descriptor, offset)
+    tuple(feet), (0.0,) * size, (1.0,) * size, interface.mean_descriptor,
+    offset)
   touching = ground_contact(env.sys, list(feet.values()))
-  return with_descriptor(env, touching, descriptor)
+  return wrappers.with_descriptor(env, touching, descriptor)
 
 
-def ground_contact(sys: Any, geoms: Sequence[str]) -> StateDescriptorFn:
+def ground_contact(
+  sys: Any, geoms: Sequence[str]
+) -> wrappers.StateDescriptorFn:
   """Returns a function that tells which parts of a robot touch the ground."""
   # Contacts are those that the physics finds, in any backend, looked for once
   # per step: in brax, `debug=True` would do so in each of its substeps.
@@ -120,17 +111,14 @@ def ground_contact(sys: Any, geoms: Sequence[str]) -> StateDescriptorFn:
   return touching
 
 
-def omni_task(env: SingleEnvironment, robot: str) -> Wrapper:
+def omni_task(env: Any, robot: str) -> wrappers.Wrapper:
   """Returns a robot that may go anywhere, and reports where it is."""
-
-  def without_forward_reward(state: State) -> State:
-    return state.replace(reward=state.reward - state.metrics["forward_reward"])
-
   descriptor = Descriptor(
     ("x", "y"), (-30.0, -30.0), (30.0, 30.0),
     reward_offset=OMNI_REWARD_OFFSETS[robot])
-  wrapped = Wrapper(env, without_forward_reward)
-  return with_descriptor(wrapped, _torso_position, descriptor)
+  anywhere = wrappers.Wrapper(env, lambda state: state.replace(
+    reward=state.reward - state.metrics["forward_reward"]))
+  return wrappers.with_descriptor(anywhere, _torso_position, descriptor)
 
 
 def _torso_position(state: State) -> Array:
@@ -138,7 +126,7 @@ def _torso_position(state: State) -> Array:
   return state.pipeline_state.x.pos[0, :2]
 
 
-def trap_task(env: Any) -> Wrapper:
+def trap_task(env: Any) -> wrappers.Wrapper:
   """Returns brax's ant in front of the trap; it also observes its position."""
   from brax.io import mjcf
 
@@ -154,8 +142,8 @@ def trap_task(env: Any) -> Wrapper:
     position = (2 * position - low - high) / (high - low)
     return state.replace(obs=jnp.concatenate([position, state.obs]))
 
-  return with_descriptor(
-    Wrapper(env, with_position), _torso_position, _TRAP_DESCRIPTOR)
+  return wrappers.with_descriptor(
+    wrappers.Wrapper(env, with_position), _torso_position, _TRAP_DESCRIPTOR)
 
 
 def _trap_model() -> str:

@@ -13,20 +13,15 @@ import jax
 import jax.numpy as jnp
 
 from qdrl_haiku import checks, compatibility, platform, prng, specs, trees
-from qdrl_haiku.environments import validation
-from qdrl_haiku.environments.interface import (
-  BatchedEnvironment,
-  Descriptor,
-  SingleEnvironment,
-  State,
-)
+from qdrl_haiku.environments import interface, validation
+from qdrl_haiku.environments.interface import State
 from qdrl_haiku.types import Array, Key, Tree
 
 # Steps are counted in int32, beyond the end too.
 MAX_EPISODE_LENGTH = 2**30 - 1
 
 
-class Environment(BatchedEnvironment):
+class Environment(interface.BatchedEnvironment):
   """Any number of instances of one environment, with episodes and resets.
 
   Attributes:
@@ -38,8 +33,8 @@ class Environment(BatchedEnvironment):
   """
 
   def __init__(
-    self, env: SingleEnvironment, *, episode_length: int,
-    descriptor: Descriptor | None = None,
+    self, env: interface.SingleEnvironment, *, episode_length: int,
+    descriptor: interface.Descriptor | None = None,
   ) -> None:
     """Wraps an environment of one instance, and checks what it returns.
 
@@ -54,7 +49,7 @@ class Environment(BatchedEnvironment):
       "episode_length", episode_length, 1, maximum=MAX_EPISODE_LENGTH)
     self.unwrapped = env
     self.episode_length = episode_length
-    self.descriptor: Descriptor | None = (
+    self.descriptor: interface.Descriptor | None = (
       getattr(env, "descriptor", None) if descriptor is None else descriptor)
     # Jitted so that the check below and all later uses share one trace.
     self._env_reset = jax.jit(env.reset)
@@ -76,15 +71,16 @@ class Environment(BatchedEnvironment):
       self._env_reset, self._env_step, key, action,
       validation.declared_observation(self.unwrapped), size)
 
-    def cast_result(function: Callable[..., State]) -> Callable[..., State]:
-      """Gives the states that it returns the dtypes of `spec`, none weak."""
-      return lambda *args: jax.tree.map(
+    def of_batch(
+      function: Callable[..., State], *example: Tree
+    ) -> Callable[..., State]:
+      """Gives the states that are returned the dtypes of `spec`, none weak."""
+      return platform.physics(lambda *args: jax.tree.map(
         lambda x, spec: jax.lax.convert_element_type(x, spec.dtype),
-        function(*args), spec)
+        function(*args), spec), *example)
 
     return (
-      platform.physics(cast_result(self._env_reset), key),
-      platform.physics(cast_result(self._env_step), spec, action))
+      of_batch(self._env_reset, key), of_batch(self._env_step, spec, action))
 
   def reset(self, key: Key) -> State:
     """Starts one episode per key [...]; legacy uint32 keys [..., 2] do too."""
@@ -138,14 +134,11 @@ class Environment(BatchedEnvironment):
     """Resets B instances: one key each, [B]."""
     key, reset_key = jnp.unstack(jax.vmap(jax.random.split)(key), axis=1)
     reset, _ = self._of_batch
-    env_state = reset(reset_key)
     zero = jnp.zeros(key.shape, jnp.float32)
-    state = self._observe(env_state, key)
-    info = state.info | {
-      "discount": zero + 1,
-      "truncation": zero,
-      "episodes": state.info["steps"]}
-    return state.replace(reward=zero, done=zero, info=info)
+    none = zero.astype(jnp.int32)
+    state = self._observe(reset(reset_key), key, none)
+    info = {"discount": zero + 1, "truncation": zero, "episodes": none}
+    return state.replace(reward=zero, done=zero, info=state.info | info)
 
   def _advance_batch(self, state: State, action: Array) -> State:
     """Steps B instances."""
@@ -158,13 +151,13 @@ class Environment(BatchedEnvironment):
     steps = state.info["steps"] + 1
     is_last = steps >= self.episode_length
     ended = done | truncated | is_last
-    next_state = self._observe(env_state, state.info["key"], steps)
-    info = next_state.info | {
+    info = {
       "discount": 1 - terminated.astype(jnp.float32),
       "truncation": (ended & ~terminated).astype(jnp.float32),
       "episodes": state.info["episodes"]}
-    done = ended.astype(jnp.float32)
-    return next_state.replace(reward=reward, done=done, info=info)
+    after = self._observe(env_state, state.info["key"], steps)
+    return after.replace(
+      reward=reward, done=ended.astype(jnp.float32), info=after.info | info)
 
   def _step_batch(
     self, state: State, action: Array, pool: State | None
@@ -197,24 +190,19 @@ class Environment(BatchedEnvironment):
     if pool is None:
       return self._reset_batch(state.info["key"])
     index = state.info["episodes"] % pool.done.shape[1]
-    drawn = jax.vmap(lambda tree, i: jax.tree.map(lambda x: x[i], tree))(
+    env_state, key = jax.vmap(lambda x, i: jax.tree.map(lambda x: x[i], x))(
       (pool.pipeline_state, pool.info["key"]), index)
-    return self._observe(*drawn)
+    return self._observe(env_state, key, jnp.zeros_like(index))
 
-  def _observe(
-    self, env_state: State, key: Key, steps: Array | None = None
-  ) -> State:
+  def _observe(self, env_state: State, key: Key, steps: Array) -> State:
     """Returns states [B] without the outcome of the step that led to them."""
-    if steps is None:  # An episode begins.
-      steps = jnp.zeros(key.shape, jnp.int32)
     obs = jax.tree.map(
       lambda x, spec: x.astype(spec.dtype), env_state.obs,
       self.observation_spec)
     info = {"next_observation": obs, "steps": steps, "key": key}
     if "state_descriptor" in env_state.info:
-      descriptor = env_state.info["state_descriptor"].astype(jnp.float32)
-      info["state_descriptor"] = descriptor
-      info["next_state_descriptor"] = descriptor
+      info["state_descriptor"] = info["next_state_descriptor"] = (
+        env_state.info["state_descriptor"].astype(jnp.float32))
     return State(
       pipeline_state=env_state, obs=obs, reward=env_state.reward,
       done=env_state.done, metrics=dict(env_state.metrics), info=info)

@@ -40,7 +40,7 @@ class Function:
     """Returns the one state there is before a point is chosen."""
     del key
     zero, info = jnp.zeros(()), {"state_descriptor": jnp.zeros(2)}
-    return State((), jnp.ones(1), reward=zero, done=zero, info=info)
+    return State((), jnp.ones(1), zero, zero, info=info)
 
   def step(self, state: State, action: Array) -> State:
     """Evaluates the function."""

@@ -1,6 +1,7 @@
 """The interface of environments: states, descriptors, methods."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import NamedTuple, Protocol, Self
 
 import jax
@@ -9,21 +10,12 @@ import jax.numpy as jnp
 from qdrl_haiku import checks, specs
 from qdrl_haiku.types import Array, Key, Tree
 
+DescriptorFn = Callable[[Array, Array], Array]
+"""Makes an episode's descriptor, [D], as `final_descriptor` does.
 
-class DescriptorFn(Protocol):
-  """Describes an episode; `final_descriptor` and `mean_descriptor` do."""
-
-  def __call__(self, descriptors: Array, mask: Array, /) -> Array:
-    """Makes the descriptor of an episode of those of its states.
-
-    Args:
-      descriptors: of the states after each step [T, D], anything where the mask
-        is False.
-      mask: bool [T], the steps that belong to the episode, at least one.
-
-    Returns:
-      The episode's descriptor, [D].
-    """
+Of the descriptors of the states after each step, [T, D], anything where the
+mask is False, and of that, bool [T]: the episode's steps, at least one.
+"""
 
 
 def final_descriptor(descriptors: Array, mask: Array) -> Array:
@@ -51,8 +43,7 @@ class Descriptor:
       returns, grows with every cell that is filled; at least 0.
 
   Raises:
-    ValueError: if lengths differ, bounds are empty, or the function isn't one
-      of descriptors and a mask.
+    ValueError: if lengths, bounds or the function's arguments make no sense.
   """
 
   names: tuple[str, ...]
@@ -116,14 +107,12 @@ class State:
 class SingleEnvironment(Protocol):
   """One instance of an environment: brax's `Env`, or a user's own.
 
-  It declares either `observation_size`, O of a flat vector of floats, or
+  It declares `observation_size`, O of a flat vector of floats, or
   `observation_spec`, a tree of `specs.Array`s, None for what `reset` returns;
-  and either `action_size`, A, or `action_spec`.
-
-  The state may be of any type with the fields and the `replace` of `State`.
-  `info["truncation"]` (1 where an episode ended without terminating) and
-  `info["state_descriptor"]` [D] are understood; the bounds of the latter may
-  stand in an attribute `descriptor`.
+  and `action_size`, A, or `action_spec`. States are of any type with the fields
+  and the `replace` of `State`. `info["truncation"]` (1 where an episode ended
+  without terminating) and `info["state_descriptor"]` [D] are understood; an
+  attribute `descriptor` may describe the latter.
   """
 
   def reset(self, rng: Key, /) -> State:
@@ -152,10 +141,7 @@ class Abilities(NamedTuple):
 
 
 class BatchedEnvironment(Protocol):
-  """Any number of instances: what actors and training use of an environment.
-
-  `Environment` documents the rest.
-  """
+  """What actors and training use of an environment; see `Environment`."""
 
   observation_spec: specs.Observation
   action_spec: specs.Action

@@ -19,7 +19,7 @@ def create_playground_environment(
   name: str, *, episode_length: int | None, assets: str | None = None,
   **overrides: Any,
 ) -> Environment:
-  """Creates an environment of Playground; see `environments.create`.
+  """Creates an environment of Playground.
 
   Args:
     name: in Playground's registry.
@@ -27,10 +27,8 @@ def create_playground_environment(
     assets: a copy of mujoco_menagerie, the robots' geometry, which Playground
       otherwise downloads; from then on it is that of the whole process.
     **overrides: what replaces parts of the environment's configuration.
-
-  Raises:
-    ValueError: if something isn't known, or can't be found.
   """
+  env_name = f"env_name='playground:{name}'"
   try:
     with brax_loading.quiet_brax_loading():
       from mujoco_playground import registry
@@ -38,12 +36,11 @@ def create_playground_environment(
     if error.name != "mujoco_playground":
       raise
     raise ValueError(
-      f"env_name='playground:{name}' needs MuJoCo Playground; pip install "
+      f"{env_name} needs MuJoCo Playground; pip install "
       "'qdrl_haiku[playground]'.") from error
   if name not in registry.ALL_ENVS:
-    raise ValueError(
-      f"env_name='playground:{name}' is unknown; "
-      f"{names.nearest_name(name, registry.ALL_ENVS)}")
+    advice = names.nearest_name(name, registry.ALL_ENVS)
+    raise ValueError(f"{env_name} is unknown; {advice}")
   if assets is not None:
     _take_assets(assets)
   config = registry.get_default_config(name)
@@ -56,14 +53,13 @@ def create_playground_environment(
       env = registry.load(name, config=config, config_overrides=overrides)
   except (OSError, subprocess.CalledProcessError) as error:
     raise ValueError(
-      f"env_name='playground:{name}' can't be loaded ({error}): Playground "
-      "downloads its robots from github.com; try again where that can be "
-      "reached, or give a copy of mujoco_menagerie as playground_assets."
-    ) from error
+      f"{env_name} can't be loaded ({error}): Playground downloads its robots "
+      "from github.com; try again where that can be reached, or give a copy of "
+      "mujoco_menagerie as playground_assets.") from error
   except KeyError as error:
     raise ValueError(
-      f"env_name='playground:{name}' can't take all of {overrides} "
-      f"({error.args[0]}); leave that out.") from error
+      f"{env_name} can't take all of {overrides} ({error.args[0]}); leave that "
+      "out.") from error
   except ValueError as error:
     if assets is None:
       raise

@@ -21,7 +21,7 @@ from qdrl_haiku.environments import (
 )
 from qdrl_haiku.environments.environment import MAX_EPISODE_LENGTH, Environment
 from qdrl_haiku.environments.gymnasium_environment import GymnasiumEnvironment
-from qdrl_haiku.environments.interface import SingleEnvironment
+from qdrl_haiku.environments.interface import BatchedEnvironment
 from qdrl_haiku.environments.robots import from_mjcf
 
 _BACKENDS = ("generalized", "spring", "positional", "mjx")
@@ -37,7 +37,7 @@ class Entry(NamedTuple):
   backend: str | None = None
   backends: tuple[str, ...] = _BACKENDS
   # An instance -> the instance with our own task.
-  change: Callable[[Any], SingleEnvironment] = lambda env: env
+  change: Callable[[Any], Any] = lambda env: env
 
 
 # Hopper, walker2d, halfcheetah and ant have the backend that SAC learns most
@@ -78,9 +78,8 @@ _PACKAGES: dict[str, Callable[..., Any]] = {
 _ROBOT_FILES = (".xml", ".urdf")
 # Prefixes that users write before the colon, and the right ones.
 _PREFIXES = {
-  "brax": "", "gym": "gymnasium:", "gymnasium": "gymnasium:",
-  "mujoco_playground": "playground:",
-  "playground": "playground:"}
+  "brax": "", "gym": "gymnasium:", "mujoco_playground": "playground:",
+  **{package: f"{package}:" for package in _PACKAGES}}
 
 
 def registered_environments() -> tuple[str, ...]:
@@ -92,7 +91,7 @@ def create(
   env_name: str | Any, *, backend: str | None = None,
   episode_length: int | None = None, randomize: Sequence[str] = (),
   **kwargs: Any,
-) -> Any:
+) -> BatchedEnvironment:
   """Creates an environment, of which there can be any number of instances.
 
   Args:
@@ -124,51 +123,48 @@ def create(
     ValueError: if an argument is unknown or out of range, or if the environment
       returns other shapes than it declares, or numbers that aren't finite.
   """
-  if not isinstance(env_name, str):
-    if backend is not None or kwargs:
-      given = ", ".join([*kwargs, *(["backend"] if backend else [])])
+  exists = not isinstance(env_name, str)
+  if exists and (backend is not None or kwargs):
+    given = ", ".join([*kwargs, *(["backend"] if backend else [])])
+    raise ValueError(
+      f"{given} has no effect on an environment that exists; leave it out.")
+  package, colon, name = ("",) * 3 if exists else env_name.partition(":")
+  if colon or "mujoco" in sys.modules:  # Which others' modules may step.
+    brax_loading.redirect_brax_mujoco_warnings()
+  if colon and package in _PACKAGES:
+    _check_backend(env_name, backend, ())
+    if randomize:
       raise ValueError(
-        f"{given} has no effect on an environment that exists; leave it out.")
-    if "mujoco" in sys.modules:  # What made it may step MuJoCo.
-      brax_loading.redirect_brax_mujoco_warnings()
-    entry, is_users = Entry(lambda: lambda: env_name), True
-  else:
-    package, colon, name = env_name.partition(":")
-    if colon:  # Others' modules may read models and step them.
-      brax_loading.redirect_brax_mujoco_warnings()
-    if colon and package in _PACKAGES:
-      _check_backend(env_name, backend, ())
-      if randomize:
-        raise ValueError(
-          f"randomize={randomize[0]!r} can't be used with {package}'s "
-          "environments; leave it out.")
-      return _PACKAGES[package](name, episode_length=episode_length, **kwargs)
-    entry, is_users = _find(env_name)
+        f"randomize={randomize[0]!r} can't be used with {package}'s "
+        "environments; leave it out.")
+    return _PACKAGES[package](name, episode_length=episode_length, **kwargs)
+  entry, is_users = _find(env_name)
   _check_backend(env_name, backend, entry.backends)
-  backend = entry.backend if backend is None else backend
+  if backend or entry.backend:
+    kwargs["backend"] = backend or entry.backend
+  length = entry.episode_length if episode_length is None else episode_length
+  with brax_loading.quiet_brax_loading():  # A user's module may import it.
+    one = entry.change(_make_one(env_name, entry, kwargs))
+    env = Environment(
+      randomizing.randomized(one, randomize), episode_length=length)
+    if is_users:
+      validation.check_valid_environment_values(env)
+  return env
+
+
+def _make_one(env_name: str, entry: Entry, kwargs: dict[str, Any]) -> Any:
+  """Makes one instance, without the entry's change."""
   # Elsewhere it stays among kwargs, and is refused where it isn't a parameter.
   height = kwargs.pop("initial_height", None) if entry.backend else None
-  if backend is not None:
-    kwargs["backend"] = backend
-  with brax_loading.quiet_brax_loading():  # A user's module may import it.
-    make = entry.load()
+  make = entry.load()
   signature = inspect.signature(make)
   try:
     signature.bind(**kwargs)
   except TypeError as error:
     raise ValueError(
       f"env_name={env_name!r}: {error}; it takes {signature}.") from error
-  with brax_loading.quiet_brax_loading():
-    one = make(**kwargs)
-    if height is not None:
-      one = brax_tasks.task_from_height(one, height)
-    env = Environment(
-      randomizing.randomized(entry.change(one), randomize),
-      episode_length=(
-        entry.episode_length if episode_length is None else episode_length))
-    if is_users:
-      validation.check_valid_environment_values(env)
-  return env
+  one = make(**kwargs)
+  return one if height is None else brax_tasks.task_from_height(one, height)
 
 
 def _registered() -> set[str]:
@@ -183,8 +179,10 @@ def _registered() -> set[str]:
     and not (name in BRAX and env_class.__module__.startswith("brax."))}
 
 
-def _find(env_name: str) -> tuple[Entry, bool]:
+def _find(env_name: str | Any) -> tuple[Entry, bool]:
   """Returns the entry of a name, and whether it's a user's own environment."""
+  if not isinstance(env_name, str):
+    return Entry(lambda: lambda: env_name), True
   if env_name in _registered():
     return Entry(
       functools.partial(brax_loading.load_brax_class, env_name)), True
@@ -282,7 +280,7 @@ class EnvironmentConfig(Settings):
       for part, (is_there, why) in parts.items()
       if not is_there}
 
-  def make(self) -> Any:
+  def make(self) -> BatchedEnvironment:
     """Makes the environment; see `create`."""
     more = {
       "layout": self.maze_layout, "task": self.task,

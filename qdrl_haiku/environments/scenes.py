@@ -56,12 +56,11 @@ def scene(env: BatchedEnvironment) -> Scene:
     return RobotScene(_links, single.sys, float(single.dt))
   descriptor = inner.descriptor if is_maze else env.descriptor
   if descriptor is None or descriptor.size < 2:
-    has = "no state descriptor"
-    if descriptor is not None:
-      has = f"a state descriptor of one axis, {descriptor.names[0]}"
+    has = "none" if descriptor is None else f"one of {descriptor.names[0]}"
     raise ValueError(
       "nothing of this environment can be drawn: it is neither point_maze nor "
-      f"a robot of brax, and has {has}; give it a Descriptor of two axes.")
+      "a robot of brax, and needs a state descriptor of two axes (it has "
+      f"{has}); give it such a Descriptor.")
   plane = PlaneScene(
     extract=lambda state: state.info["state_descriptor"][..., :2],
     names=(descriptor.names[0], descriptor.names[1]),

@@ -53,10 +53,8 @@ class SkillEnvironment(BatchedEnvironment):
     self.keeps_returns = keeps_returns
     self.observation_spec = specs.observation_spec(
       env.observation_size + prior.size)
-    self.action_spec = env.action_spec
-    self.episode_length = env.episode_length
-    self.descriptor = env.descriptor
-    self.abilities = env.abilities
+    self.action_spec, self.abilities = env.action_spec, env.abilities
+    self.episode_length, self.descriptor = env.episode_length, env.descriptor
 
   def reset(self, key: Key) -> State:
     """Starts one episode per key [...], with skills."""
@@ -96,14 +94,13 @@ class SkillEnvironment(BatchedEnvironment):
     state = _with_skill(state, skill, next_skill)
     if not self.keeps_returns:
       return state
-    so_far = before["return_so_far"] + state.reward
-    seen = jnp.append(
-      state.info["next_observation"], so_far[..., None], axis=-1)
+    so_far = (before["return_so_far"] + state.reward)[..., None]
+    seen = jnp.append(state.info["next_observation"], so_far, axis=-1)
     is_finite = jnp.all(jnp.isfinite(seen), axis=-1, keepdims=True)
     of_skills = jnp.where(
-      ended & is_finite & (skill > 0), so_far[..., None],
-      before["skill_returns"])
-    return _with_returns(state, of_skills, jnp.where(ended[..., 0], 0, so_far))
+      ended & is_finite & (skill > 0), so_far, before["skill_returns"])
+    return _with_returns(
+      state, of_skills, jnp.where(ended, 0, so_far)[..., 0])
 
   def advance(self, state: State, action: Array) -> State:
     """Steps as `Environment.advance` does; skills stay, unless chosen."""
@@ -130,13 +127,9 @@ class SkillEnvironment(BatchedEnvironment):
 
   def _draw(self, state: State) -> Array:
     """Returns a skill for each instance, from its own key: [..., K]."""
-
-    def draw(key: Key) -> Array:
-      key = jax.random.fold_in(key, prng.OfInstance.SKILL)
-      return self.prior.sample(key)
-
     keys = state.info["key"]
-    skill = jax.vmap(draw)(keys.reshape(math.prod(keys.shape)))
+    skill = jax.vmap(lambda key: self.prior.sample(
+      jax.random.fold_in(key, prng.OfInstance.SKILL)))(keys.reshape(-1))
     return skill.reshape(*keys.shape, self.prior.size)
 
   def _next(self, state: State, skill: Array) -> Array:
@@ -154,13 +147,10 @@ class SkillEnvironment(BatchedEnvironment):
 
 def _with_skill(state: State, skill: Array, next_skill: Array) -> State:
   """Appends the skill of the last step, and of the next one."""
-  next_observation = state.info["next_observation"]
+  seen = jnp.append(state.info["next_observation"], skill, axis=-1)
   return state.replace(
-    obs=jnp.concatenate([state.obs, next_skill], axis=-1),
-    info=state.info
-    | {
-      "next_observation": jnp.concatenate([next_observation, skill], axis=-1),
-      "skill": next_skill})
+    obs=jnp.append(state.obs, next_skill, axis=-1),
+    info=state.info | {"next_observation": seen, "skill": next_skill})
 
 
 def _with_returns(state: State, of_skills: Array, so_far: Array) -> State:

@@ -73,8 +73,7 @@ def _declared_size(env: object, name: str) -> Any:
 
 def valid_environment_spec(
   reset: Callable[..., State], step: Callable[..., State], key: Tree,
-  action: Tree, declared: specs.Observation | None,
-  descriptor_size: int | None,
+  action: Tree, declared: specs.Observation | None, descriptor_size: int | None,
 ) -> tuple[State, specs.Observation]:
   """Returns the one shape and dtype of each leaf of an environment's states.
 
@@ -161,12 +160,9 @@ def _observed(observation: Tree) -> dict[str, Any]:
 
 def _fields(state: State) -> dict[str, Array]:
   """Returns the fields of a state that the rest of the package reads."""
-  named = {"reward": state.reward, "done": state.done}
-  named |= _observed(state.obs)
-  for name in ("truncation", "state_descriptor"):
-    if name in state.info:
-      named[f"info['{name}']"] = state.info[name]
-  return named
+  return {"reward": state.reward, "done": state.done} | _observed(state.obs) | {
+    f"info['{name}']": state.info[name]
+    for name in ("truncation", "state_descriptor") if name in state.info}
 
 
 def _widened(spec: State, stepped: State) -> State:
@@ -174,17 +170,16 @@ def _widened(spec: State, stepped: State) -> State:
   before, after = (dict(trees.named_tree_leaves(x)) for x in (spec, stepped))
   structures: list[Any] = [jax.tree.structure(x) for x in (spec, stepped)]
   if structures[0] != structures[1]:
-    differing = ", ".join(sorted(set(before) ^ set(after)))
+    differing = ", ".join(sorted(before.keys() ^ after.keys()))
     raise ValueError(
       "env.reset and env.step return different structures: only one of them "
       f"has {differing or 'the same tree type'}; return the same fields and "
       "keys from both.")
   for path, leaf in before.items():
-    if leaf.shape != after[path].shape:
+    if leaf.shape != (shape := after[path].shape):
       raise ValueError(
         f"env.reset and env.step return different shapes: {path} "
-        f"{list(leaf.shape)} -> {list(after[path].shape)}; return the same "
-        "from both.")
+        f"{list(leaf.shape)} -> {list(shape)}; return the same from both.")
 
   def promote(a: Array, b: Array) -> Tree:
     if a.dtype == b.dtype:  # Of a key, for one, which can't be promoted.

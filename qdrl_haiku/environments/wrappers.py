@@ -4,12 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from qdrl_haiku import checks
-from qdrl_haiku.environments import validation
-from qdrl_haiku.environments.interface import (
-  Descriptor,
-  SingleEnvironment,
-  State,
-)
+from qdrl_haiku.environments import interface, validation
+from qdrl_haiku.environments.interface import Descriptor, State
 from qdrl_haiku.types import Array, Key
 
 StateDescriptorFn = Callable[[State], Array]
@@ -35,7 +31,7 @@ class Wrapper(Around):
   observation_spec = None
 
   def __init__(
-    self, env: SingleEnvironment, change: Callable[[State], State],
+    self, env: interface.SingleEnvironment, change: Callable[[State], State],
     descriptor: Descriptor | None = None,
   ) -> None:
     """Wraps an environment."""
@@ -55,7 +51,7 @@ class Wrapper(Around):
 
 
 def with_descriptor(
-  env: SingleEnvironment, state_descriptor_fn: StateDescriptorFn,
+  env: interface.SingleEnvironment, state_descriptor_fn: StateDescriptorFn,
   descriptor: Descriptor,
 ) -> Wrapper:
   """Returns an environment that reports a descriptor of each of its states.
@@ -87,7 +83,7 @@ def with_descriptor(
       raise ValueError(
         f"state_descriptor_fn={name} returned a {type(value).__name__}; return "
         "one array, [D].")
-    value = value.astype("float32")
-    return state.replace(info=state.info | {"state_descriptor": value})
+    info = {"state_descriptor": value.astype("float32")}
+    return state.replace(info=state.info | info)
 
   return Wrapper(env, describe, descriptor)
