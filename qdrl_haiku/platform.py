@@ -32,7 +32,7 @@ __all__ = [
   "decision", "member", "normal_noise", "outputs", "physics", "weights",
   "where_needed",
   # How it's compiled, and for what.
-  "branches_cheaply", "compile_program", "compiler_options",
+  "branches_cheaply", "compile_program", "compiled", "compiler_options",
   "is_switched_to_plain", "known_xla_flags", "switching_platform",
   "unknown_to_xla", "usable_cores"]
 
@@ -44,6 +44,15 @@ def branches_cheaply() -> bool:
   conditional it waits for the host.
   """
   return switched_platform() == "cpu"
+
+
+def compiled(
+  function: Callable[..., Tree], *args: Tree, often: bool = False
+) -> jax.stages.Compiled:
+  """Compiles a function for arguments, to be called once, or more often."""
+  options = compiler_options().often if often else compiler_options().once
+  jitted = jax.jit(function, compiler_options=options)
+  return compile_program(lambda: jitted.lower(*args))
 
 
 def where_needed(

@@ -25,8 +25,6 @@ from qdrl_haiku.types import Array
 
 # In metres. brax's spring and positional physics push only bodies that
 # penetrate the ground, so that a foot at rest trembles, up to 0.4 mm above it.
-# Within 1 mm it counts as touching at all times, and 1 mm is little next to the
-# feet's radii of 46 to 80 mm.
 _TOUCH_DISTANCE = 1e-3
 OMNI_REWARD_OFFSETS: dict[str, float] = {"ant": 3.0, "humanoid": 0.0}
 _TRAP_DESCRIPTOR = Descriptor(
@@ -138,8 +136,7 @@ def trap_task(env: Any) -> wrappers.Wrapper:
 
   def with_position(state: State) -> State:
     low, high = jnp.array([_TRAP_DESCRIPTOR.lower, _TRAP_DESCRIPTOR.upper])
-    position = _torso_position(state)
-    position = (2 * position - low - high) / (high - low)
+    position = (2 * _torso_position(state) - low - high) / (high - low)
     return state.replace(obs=jnp.concatenate([position, state.obs]))
 
   return wrappers.with_descriptor(

@@ -1,10 +1,10 @@
 """Environments of Gymnasium: stepped on the host, between jax's own steps.
 
 They are Python objects, which jax can neither copy nor shard over devices. So
-a `GymnasiumEnvironment` has one set of instances: a reset restarts all of them,
-only the latest state can be stepped (any other is refused), and evaluation
-needs another `GymnasiumEnvironment` than collection. A state holds the seed and
-the actions of each instance's episode, with which `restore` replays it.
+there is one set of instances: a reset restarts all of them, only the latest
+state can be stepped, and evaluation needs another `GymnasiumEnvironment` than
+collection. A state holds the seed and the actions of each instance's episode,
+with which `restore` replays it.
 """
 
 import functools
@@ -17,15 +17,8 @@ import numpy as np
 from jax.experimental import io_callback
 
 from qdrl_haiku import checks, names, prng, specs
-from qdrl_haiku.environments.environment import (
-  MAX_EPISODE_LENGTH,
-  environments_as_batch,
-)
-from qdrl_haiku.environments.interface import (
-  Abilities,
-  BatchedEnvironment,
-  State,
-)
+from qdrl_haiku.environments import environment, interface
+from qdrl_haiku.environments.interface import State
 from qdrl_haiku.types import Array, Key, Tree
 
 _DEFAULT_EPISODE_LENGTH = 1000
@@ -38,14 +31,14 @@ _WRAPPERS = {
   "action_space": "gymnasium.wrappers.TransformAction"}
 
 
-class GymnasiumEnvironment(BatchedEnvironment):
+class GymnasiumEnvironment(interface.BatchedEnvironment):
   """Instances of one environment of Gymnasium, with episodes and resets.
 
   Images of uint8 are observed as they are, other Boxes as flat vectors of
   floats, Dicts by name. Actions are the flat vector of a Box, or Discrete.
   """
 
-  abilities = Abilities(copies_states=False, spreads=False)
+  abilities = interface.Abilities(copies_states=False, spreads=False)
 
   def __init__(
     self, env_id: str, *, episode_length: int | None = None, **kwargs: Any
@@ -53,8 +46,7 @@ class GymnasiumEnvironment(BatchedEnvironment):
     """Makes one instance, to look at its spaces.
 
     Args:
-      env_id: as in Gymnasium's registry, or "module:id" with a module that
-        registers it.
+      env_id: as registered, or "module:id" with a module that registers it.
       episode_length: truncates episodes, at least 1; by default what Gymnasium
         has registered, or 1,000.
       **kwargs: for the environment's constructor.
@@ -81,20 +73,19 @@ class GymnasiumEnvironment(BatchedEnvironment):
       episode_length = registered or _DEFAULT_EPISODE_LENGTH
     env.close()
     checks.check_count(
-      "episode_length", episode_length, 1, maximum=MAX_EPISODE_LENGTH)
+      "episode_length", episode_length, 1, environment.MAX_EPISODE_LENGTH)
     self.episode_length = episode_length
     self._envs: Any = None
-    # Counts resets and steps, modulo 2^31 as states hold it in int32. A state
-    # has a ticket [B, 2]: the count when it was returned, and the index of each
-    # instance.
-    self._clock = 0
+    # Of the latest state, [B, 2]: the number of resets and steps before it,
+    # modulo 2^31 as states hold it in int32, and the index of each instance.
+    self._ticket = np.array([[-1, 0]])
     self._reset = jax.jit(self._reset_batch)
     self._step = jax.jit(self._step_batch)
 
   def reset(self, key: Key) -> State:
     """Starts one episode per key [...], and ends all that there were."""
     key = prng.typed_key(key)
-    return environments_as_batch(self._reset, key.shape, key)
+    return environment.environments_as_batch(self._reset, key.shape, key)
 
   def step(
     self, state: State, action: Array, pool: State | None = None
@@ -107,7 +98,8 @@ class GymnasiumEnvironment(BatchedEnvironment):
     """
     if pool is not None:
       raise ValueError("pool has no effect on the host; leave it at None.")
-    return environments_as_batch(self._step, state.done.shape, state, action)
+    return environment.environments_as_batch(
+      self._step, state.done.shape, state, action)
 
   def advance(self, state: State, action: Array) -> State:
     """Steps as `step` does, but `obs` at an episode's end is its last one.
@@ -118,16 +110,10 @@ class GymnasiumEnvironment(BatchedEnvironment):
     return state.replace(obs=state.info["next_observation"])
 
   def restore(self, state: State) -> None:
-    """Brings the instances to where they stood in a state of a checkpoint.
+    """Brings the instances to where another's stood when it returned a state.
 
-    Each begins its episode with its seed and takes its actions again. Then the
-    state can be stepped.
-
-    Args:
-      state: what another `GymnasiumEnvironment` returned last.
-
-    Raises:
-      ValueError: an instance observes something else than it did.
+    Each begins its episode with its seed and takes its actions again. If one
+    then observes something else, a ValueError says so.
     """
     size = state.done.size
     seeds, taken, actions = (
@@ -146,46 +132,40 @@ class GymnasiumEnvironment(BatchedEnvironment):
         f"'gymnasium:{self.env_id}' observes something else after the same "
         "seed and actions, so the run can't go on as it would have; begin "
         "another with warm_start.")
-    self._clock = int(np.asarray(state.pipeline_state).reshape(size, 2)[0, 0])
+    self._ticket = np.asarray(state.pipeline_state).reshape(size, 2)
 
   def _reset_batch(self, key: Key) -> State:
     """Resets all instances: one key each, [B]."""
     key, seed = _next_seed(key)
     size = key.shape[0]
     ticket, obs = io_callback(
-      self._reset_on_host,
-      (
+      self._reset_on_host, (
         jax.ShapeDtypeStruct((size, 2), jnp.int32),
-        specs.shapes(self.observation_spec, size)),
-      seed)
-    zero = jnp.zeros(size, jnp.float32)
-    info = {
-      "next_observation": obs,
-      "discount": zero + 1,
-      "truncation": zero,
-      "steps": jnp.zeros(size, jnp.int32),
-      "key": key,
-      "seed": seed,
-      "taken": jnp.zeros(size, jnp.int32),
-      "actions": specs.zeros(self.action_spec, size, self.episode_length)}
-    return State(ticket, obs, reward=zero, done=zero, info=info)
+        specs.shapes(self.observation_spec, size)), seed)
+    zero, none = jnp.zeros(size, jnp.float32), jnp.zeros(size, jnp.int32)
+    actions = specs.zeros(self.action_spec, size, self.episode_length)
+    return State(ticket, obs, reward=zero, done=zero, info={
+      "next_observation": obs, "discount": zero + 1, "truncation": zero,
+      "steps": none, "key": key,
+      "seed": seed, "taken": none, "actions": actions})
 
   def _step_batch(self, state: State, action: Array) -> State:
     """Steps all instances, [B], and resets the ended ones."""
-    key, steps = state.info["key"], state.info["steps"] + 1
-    next_key, seed = _next_seed(key)
-    taken, actions = state.info["taken"], state.info["actions"]
+    info = state.info
+    next_key, seed = _next_seed(info["key"])
+    steps = info["steps"] + 1
     actions = jax.vmap(lambda x, i, row: x.at[i].set(row))(
-      actions, taken, action)
-    observation = specs.shapes(self.observation_spec, key.shape[0])
+      info["actions"], info["taken"], action)
+    observation = specs.shapes(self.observation_spec, steps.size)
+    is_so = jax.ShapeDtypeStruct(steps.shape, jnp.bool_)
     ticket, next_observation, obs, reward, terminated, ended = io_callback(
-      self._step_on_host,
-      (
+      self._step_on_host, (
         jax.typeof(state.pipeline_state), observation, observation,
-        jax.typeof(state.reward),
-        jax.ShapeDtypeStruct(key.shape, jnp.bool_),
-        jax.ShapeDtypeStruct(key.shape, jnp.bool_)),
+        jax.typeof(state.reward), is_so, is_so),
       state.pipeline_state, action, steps >= self.episode_length, seed)
+    begun: dict[str, Tree] = {
+      "steps": 0, "key": next_key, "seed": seed, "taken": 0}
+    goes_on = info | {"steps": steps, "taken": info["taken"] + 1}
     return state.replace(
       pipeline_state=ticket, obs=obs, reward=reward,
       done=ended.astype(jnp.float32),
@@ -193,11 +173,8 @@ class GymnasiumEnvironment(BatchedEnvironment):
         "next_observation": next_observation,
         "discount": 1 - terminated.astype(jnp.float32),
         "truncation": (ended & ~terminated).astype(jnp.float32),
-        "steps": jnp.where(ended, 0, steps),
-        "key": jnp.where(ended, next_key, key),
-        "seed": jnp.where(ended, seed, state.info["seed"]),
-        "taken": jnp.where(ended, 0, taken + 1),
-        "actions": actions})
+        "actions": actions,
+        **{x: jnp.where(ended, begun[x], goes_on[x]) for x in begun}})
 
   def _reset_on_host(self, seed: np.ndarray) -> tuple[np.ndarray, Tree]:
     """Resets all instances, making them if there aren't as many."""
@@ -207,15 +184,14 @@ class GymnasiumEnvironment(BatchedEnvironment):
         self._envs.close()
       self._envs = self._make_vec(num_envs=len(seeds))
     obs, _ = self._envs.reset(seed=seeds)
-    self._clock = (self._clock + 1) % 2**31
-    return self._ticket(), self._observed(obs, (len(seeds),))
+    return self._next_ticket(), self._observed(obs, (len(seeds),))
 
   def _step_on_host(
     self, ticket: np.ndarray, action: np.ndarray, expires: np.ndarray,
     seed: np.ndarray,
   ) -> tuple[Tree, ...]:
     """Steps all instances, and resets the ended ones."""
-    if self._envs is None or not np.array_equal(ticket, self._ticket()):
+    if not np.array_equal(ticket, self._ticket):
       raise RuntimeError(
         f"'gymnasium:{self.env_id}' can step the state that it returned last "
         "only; create another environment for episodes beside these.")
@@ -236,8 +212,8 @@ class GymnasiumEnvironment(BatchedEnvironment):
       fresh, _ = self._envs.reset(
         seed=np.asarray(seed).tolist(), options={"reset_mask": ended})
       obs = self._observed(fresh, leading)
-    self._clock = (self._clock + 1) % 2**31
-    return self._ticket(), next_observation, obs, reward, terminated, ended
+    return (
+      self._next_ticket(), next_observation, obs, reward, terminated, ended)
 
   def _observed(self, observation: Any, leading: tuple[int, ...]) -> Tree:
     """Returns a copy of what Gymnasium observes, as the spec has it."""
@@ -245,25 +221,23 @@ class GymnasiumEnvironment(BatchedEnvironment):
       lambda spec, x: np.array(x, spec.dtype).reshape(*leading, *spec.shape),
       self.observation_spec, observation)
 
-  def _ticket(self) -> np.ndarray:
-    """Returns the ticket of the latest state, int32 [B, 2]."""
-    numbers = np.arange(self._envs.num_envs, dtype=np.int32)
-    return np.stack([np.full_like(numbers, self._clock), numbers], axis=1)
+  def _next_ticket(self) -> np.ndarray:
+    """Returns the ticket of what is now the latest state, int32 [B, 2]."""
+    number = (int(self._ticket[0, 0]) + 1) % 2**31
+    tickets = [(number, i) for i in range(self._envs.num_envs)]
+    self._ticket = np.array(tickets, np.int32)
+    return self._ticket
 
 
 def _next_seed(key: Key) -> tuple[Key, Array]:
   """Returns instances' next keys, and seeds of next resets, uint32 [B]."""
   key, seed_key = jnp.unstack(jax.vmap(jax.random.split)(key), axis=1)
-  return key, jax.vmap(lambda key: jax.random.bits(key, (), jnp.uint32))(
-    seed_key)
+  return key, jax.vmap(jax.random.bits)(seed_key)
 
 
 def scale_gymnasium_action(action: np.ndarray, space: Any) -> np.ndarray:
-  """Scales actions to a Box; of integers each has an equal share of [-1, 1].
-
-  Of a Discrete space they are counted from its first one.
-  """
-  if not space.shape:
+  """Scales actions to a Box; of integers each has an equal share of [-1, 1]."""
+  if not space.shape:  # A Discrete one, with a first number.
     return action + space.start
   # NaN is of an agent that has diverged.
   action = np.nan_to_num(action.reshape(-1, *space.shape).astype(np.float64))

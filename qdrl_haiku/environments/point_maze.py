@@ -38,9 +38,9 @@ class PointMaze:
   The observation and the state descriptor are the position [2]. An action in
   [-1, 1]^2 moves the point by up to 0.1 along each axis; it slides along walls.
   The reward is the decrease of `distance`, the number of steps to the goal: at
-  most 1 in the open, 2 around the end of a wall. So every policy that reaches
-  the goal has the same return, the `distance` of its start: about 38 in "maze",
-  8 in "open", and 25 around the block. Episodes never terminate.
+  most 1 in the open, 2 around the end of a wall. So all who reach the goal have
+  the same return, the `distance` of the start: about 38 in "maze", 8 in "open",
+  and 25 around the block. Episodes never terminate.
 
   Attributes:
     walls: [W, 4], one rectangle per row: x_low, y_low, x_high, y_high.
@@ -62,11 +62,7 @@ class PointMaze:
     Args:
       layout: "maze" (two walls, an S-shaped way from the corner opposite the
         goal), "open" (no walls, from the middle), "block" (two ways around a
-        block, from that corner), "block_above_shut" or "block_below_shut" (one
-        of them).
-
-    Raises:
-      ValueError: if there is no such layout.
+        block), "block_above_shut" or "block_below_shut" (one of them).
     """
     if layout not in _LAYOUTS:
       fix = names.nearest_name(layout, _LAYOUTS)
@@ -137,21 +133,17 @@ class PointMaze:
 def _steps_to_goal(blocked: np.ndarray, goal: np.ndarray) -> np.ndarray:
   """Returns the steps to the goal from each point of a grid over the box."""
   size = round(2 / _SPACING) + 1
-  axis = np.linspace(-1, 1, size)
-  x, y = np.meshgrid(axis, axis, indexing="ij")
+  x, y = np.meshgrid(*[np.linspace(-1, 1, size)] * 2, indexing="ij")
   free = np.ones((size, size), bool)
   for x_low, y_low, x_high, y_high in blocked:
     # A boundary may be walked on, whichever way its float32 was rounded.
     free &= (
-      (x < x_low + 1e-6)
-      | (x > x_high - 1e-6)
-      | (y < y_low + 1e-6)
-      | (y > y_high - 1e-6))
+      (x < x_low + 1e-6) | (x > x_high - 1e-6)
+      | (y < y_low + 1e-6) | (y > y_high - 1e-6))
   # A diagonal move may not cut the corner of a wall.
   moves = [
     (dx, dy, free & _shift(free, dx, 0) & _shift(free, 0, dy))
-    for dx in (-1, 0, 1)
-    for dy in (-1, 0, 1)]
+    for dx in (-1, 0, 1) for dy in (-1, 0, 1)]
   reached = np.zeros((size, size), bool)
   reached[tuple(np.round((goal + 1) / _SPACING).astype(int))] = True
   steps = np.zeros((size, size), np.float32)

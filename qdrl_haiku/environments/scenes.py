@@ -41,11 +41,10 @@ Scene = PlaneScene | RobotScene
 
 
 def scene(env: BatchedEnvironment) -> Scene:
-  """Returns the parts of an environment that can be drawn.
+  """Returns what can be drawn of an environment, in any wrapper.
 
-  For `point_maze` the maze; for brax's robots, in any wrapper, the robot; for
-  any other environment, with skills or without, the plane of the first two axes
-  of its state descriptor.
+  Of `point_maze` the maze; of brax's robots the robot; of any other the plane
+  of the first two axes of its state descriptor.
   """
   single = one_instance(env)
   inner = single

@@ -206,11 +206,8 @@ def check_valid_environment_values(env: BatchedEnvironment) -> None:
 
   advice = getattr(
     getattr(env, "unwrapped", None), "advice", "return finite numbers.")
-  options = platform.compiler_options().once
   key = jax.random.key(0)
-  jitted = jax.jit(run, compiler_options=options)
-  compiled = platform.compile_program(lambda: jitted.lower(key))
-  first, later = jax.device_get(compiled(key))
+  first, later = jax.device_get(platform.compiled(run, key)(key))
   _check_values("env.reset", first, advice)
   for t in range(_NUM_STEPS):
     values = {name: x[t] for name, x in later.items()}

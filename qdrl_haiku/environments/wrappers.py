@@ -67,8 +67,7 @@ def with_descriptor(
     The environment, with `info["state_descriptor"]` float32 [D] in its states.
 
   Raises:
-    ValueError: if that is no function of one state, or `env` is none; later,
-      when the environment is traced, if it returns anything but an array [D].
+    ValueError: if that is no function of one state, or `env` is none.
   """
   name = getattr(state_descriptor_fn, "__name__", state_descriptor_fn)
   if not checks.takes_arguments(state_descriptor_fn, 1):

@@ -121,24 +121,6 @@ def test_an_ant_begins_where_it_is_told_to():
 
 
 @pytest.mark.slow
-def test_an_ant_that_begins_above_the_floor_is_not_thrown_up():
-  def lengths(**settings):
-    env = environments.create("ant", backend="mjx", **settings)
-
-    def step(state, _):
-      state = env.advance(state, jnp.zeros((20, 8)))
-      return state, state.done
-
-    with brax_loading.quiet_brax_loading():
-      start = env.reset(jax.random.split(jax.random.key(0), 20))
-      done = jax.jit(lambda x: jax.lax.scan(step, x, length=100)[1])(start)
-    return np.sum(np.cumsum(done, axis=0) == 0, axis=0)
-
-  assert np.all(lengths(initial_height=0.75) == 100)
-  assert np.any(lengths() < 100)
-
-
-@pytest.mark.slow
 def test_an_omnidirectional_ant_tells_where_it_is_and_earns_no_speed():
   env = environments.create("ant_omni").unwrapped
 

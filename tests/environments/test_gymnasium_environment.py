@@ -230,7 +230,8 @@ def test_instances_may_have_skills():
 
 def test_only_the_last_state_can_be_stepped():
   env = _counter()
-  env._clock = 2**31 - 2  # More steps than an int32 counts go on.
+  # More steps than an int32 counts go on.
+  env._ticket = np.array([[2**31 - 2, 0]])
   states = _run(env, 1)
   copied = jax.tree.map(lambda x: x[jnp.array([0, 0])], states[1])
   # Nor can one instance be in two places.

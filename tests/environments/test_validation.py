@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import pytest
 
 from qdrl_haiku import environments
-from qdrl_haiku.environments import validation
 from tests.environments import liars
 
 _LIES = [
@@ -59,16 +58,6 @@ def test_one_that_is_what_it_says_is_taken_whatever_follows_an_end(name):
     descriptor = state.info["state_descriptor"]
     assert descriptor.dtype == jnp.float32
     assert descriptor.tolist() == [[1, 1]] * 3
-
-
-def test_environments_of_the_package_are_not_run_to_be_checked(monkeypatch):
-  def fail(_):
-    raise AssertionError("It costs a compilation.")
-
-  monkeypatch.setattr(validation, "check_valid_environment_values", fail)
-  environments.create("point_maze")
-  with pytest.raises(AssertionError):
-    _create("honest")
 
 
 def test_episodes_that_are_too_long_are_refused():

@@ -63,9 +63,6 @@ _SEVERAL = [
    ["seed must be at least 0, got -1", "emitter=gaa: gaa is unknown; ",
     "--maze_layout=open has no effect: --env_name=inverted_pendulum has"]),
   # What has no effect, and what doesn't fit.
-  ("train_me_pbt",
-   "--emitter=ga --num_envs=4 --inherit_replay --env_name=point_maze",
-   ["--num_envs=4 has no effect: ", "--inherit_replay=True has no effect: "]),
   ("train_pbt",
    "--env_name=point_maze --logdir=full --tau=0 --hyperparam=tua=1 --num_envs=2"
    " --search_space=tou:fixed:1 --num_timesteps=801 --hidden_layer_sizes=8 "
@@ -76,16 +73,11 @@ _SEVERAL = [
     "--hyperparam=tua=1 is no hyperparameter of the learner; did you mean",
     "search_space names 'tou', which is no hyperparameter",
     "num_timesteps=801 can't be cut into .* give perturbation_interval"]),
-  ("train_pbt", "--env_name=point_mase --discount=2 --tau=0 --logdir=full",
-   ["logdir=full is not empty; ", "--discount=2.0 makes no sense",
-    "--tau=0.0 makes no sense", "env_name='point_mase' is unknown"]),
   ("train",
    "--env_name=point_maze --num_envs=3 --num_timesteps=100 --rollout_length=4 "
    "--eval_interval=9 --seed=4294967295 --population_size=2",
    ["rollout_length=4 has no effect: the learner learns from replay; ",
     "num_timesteps=100 must be a multiple of the 9 steps", "seed must be"]),
-  ("evaluate", "--export=a --render=png --render_to=b.gif --best --cell=-1",
-   ["cell must be at least 0, got -1"]),
   ("evaluate", "--export=a --render=png --render_to=b.gif --best --cell=1",
    ["--logdir is missing: ", "--best and --cell choose one agent each; ",
     "--render_to=b.gif doesn't end in .png", "--export=a ends in none of"]),

@@ -125,7 +125,6 @@ def test_what_is_done_is_not_done_again(capsys, tmp_path, started):
 
 
 @pytest.mark.parametrize(("flags", "message"), [
-  (["--output="], "--output is missing"),
   (["--baseline=pb"], "--baseline=pb is no method; did you mean"),
   (["--method=x: --controller=none"],
    "task maze, method x: --controller=none is unknown.")])

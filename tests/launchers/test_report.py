@@ -6,8 +6,6 @@ import re
 
 import pytest
 
-from qdrl_haiku.programs import reports
-from qdrl_haiku.programs.cli import devices
 from tests import planes
 from tests.launchers import harness
 from tests.programs.reports import common
@@ -51,20 +49,6 @@ def test_what_there_is_of_a_repertoire_is_shown(case, capsys, tmp_path):
   assert "rollouts" not in shown
   columns = {column["name"] for column in shown["columns"]}
   assert columns - {"episode return", "a", "b"} == names
-
-
-def test_devices_are_chosen_before_elites_are_read(
-  capsys, tmp_path, monkeypatch
-):
-  """Centroids that are read would begin to use them."""
-  done = []
-  for module, name in (
-      (devices, "prepare_jax_devices"), (reports, "read_elites")):
-    monkeypatch.setattr(
-      module, name, lambda *_, name=name: done.append(name) or (None, []))
-  directory = common.write_population(tmp_path / "run")
-  _report(capsys, tmp_path, directory.path)
-  assert done == ["prepare_jax_devices", "read_elites"]
 
 
 @pytest.mark.parametrize(("arguments", "message"), [

@@ -10,9 +10,7 @@ import jax
 import numpy as np
 import pytest
 
-from qdrl_haiku import actors, environments, map_elites
 from qdrl_haiku.programs import reports
-from qdrl_haiku.programs.experiment import make_experiment_agent, read_config
 from tests import toy
 from tests.launchers import harness, users_module
 from tests.programs.runs.common import rows as _rows
@@ -118,21 +116,6 @@ def test_numpy_alone_reads_a_repertoire_which_agrees_with_the_last_row(run):
   record = json.loads(arrays["config"].item())
   assert record["config"].pop("descriptor_names") == ["x", "steps"]
   assert record["config"] == json.loads((run / "config.json").read_text())
-
-
-def test_a_stored_policy_does_again_what_it_did(run):
-  repertoire = map_elites.Repertoire.load(run / "repertoire/96.npz")
-  env = environments.Environment(StillWalk(), episode_length=10)
-  cells = np.flatnonzero(repertoire.occupied)
-  evaluation = actors.evaluate(
-    env, make_experiment_agent(read_config(str(run))).learner,
-    repertoire.genotypes.genotype[cells], jax.random.key(17), 1,
-    StillWalk.descriptor.function)
-  for found, stored in (
-    (evaluation.returns, repertoire.fitness),
-    (evaluation.descriptors, repertoire.descriptors),
-  ):
-    np.testing.assert_allclose(found[:, 0], stored[cells], rtol=1e-4, atol=1e-4)
 
 
 def test_where_nothing_is_random_nothing_is_lost(run):

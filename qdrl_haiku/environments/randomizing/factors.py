@@ -1,6 +1,7 @@
 """Factors of a robot's physics: what each multiplies, and what follows."""
 
 import copy
+import operator
 from collections.abc import Mapping
 from typing import Any
 
@@ -42,7 +43,9 @@ class Factors:
     """Finds what factors multiply; see `randomizing.randomized`."""
     sys: Any = getattr(env, "sys", None)
     self._masks = {
-      name: {field: _mask(sys, name, field) for field in _fields(name)}
+      name: {
+        field: _mask(sys, name, field)
+        for field in FACTORS[name.partition("/")[0]][1]}
       for name in drawn}
     backend = getattr(env, "backend", None)
     self.notes: list[str] = []
@@ -72,20 +75,15 @@ class Factors:
   def change(
     self, env: Any, values: Mapping[str, Array], derived: Mapping[str, Array]
   ) -> Any:
-    """Returns an environment with its physics changed.
-
-    Args:
-      env: the environment.
-      values: of the factors.
-      derived: of `derive`, for these values.
-    """
+    """Returns an environment with its physics changed by factors' values."""
     if not self._masks:
       return env
     sys = env.sys
     for name, masks in self._masks.items():
       for field, mask in masks.items():
         factor = jnp.where(mask, values[name], 1.0)
-        sys = _with_field(sys, field, _field(sys, field) * factor)
+        value = operator.attrgetter(field)(sys)
+        sys = _with_field(sys, field, value * factor)
     sys = sys.replace(**derived)
     if derived:  # brax's links leave out the world.
       links = derived["body_invweight0"][1:, 0]
@@ -97,18 +95,6 @@ class Factors:
 def _is_of_masses(name: str) -> bool:
   """Returns whether a factor is of masses."""
   return name.partition("/")[0] == "mass"
-
-
-def _fields(name: str) -> tuple[str, ...]:
-  """Returns the fields that a factor multiplies."""
-  return FACTORS[name.partition("/")[0]][1]
-
-
-def _field(tree: Any, path: str) -> Any:
-  """Returns a field of a model."""
-  for part in path.split("."):
-    tree = getattr(tree, part)
-  return tree
 
 
 def _with_field(tree: Any, path: str, value: Any) -> Any:
@@ -132,7 +118,7 @@ def _mask(sys: Any, name: str, field: str) -> np.ndarray:
   """Returns where in a field the elements of a name are, as it broadcasts."""
   factor, _, one = name.partition("/")
   kind = FACTORS[factor][0]
-  shape = np.shape(_field(sys, field))
+  shape = np.shape(operator.attrgetter(field)(sys))
   model = sys.mj_model
   mask = np.ones((1,) * len(shape), bool)
   if one:
@@ -169,18 +155,17 @@ def _why_without_effect(
 ) -> str:
   """Returns why a factor changes nothing, and what to do, or ""."""
   factor, _, one = name.partition("/")
-  model, reason = sys.mj_model, ""
-  if backend in ("spring", "positional"):
-    if factor == "damping":
-      reason = "leaves out joints' damping"
-    elif factor == "mass" and (
-      sys.spring_mass_scale == sys.spring_inertia_scale == 1
-    ):
-      reason = "gives all parts of this robot a mass of 1"
-  if reason:
-    return f" in {backend}, which {reason}; give backend=generalized or mjx."
+  model, instead = sys.mj_model, "give backend=generalized or mjx."
+  is_plain = backend in ("spring", "positional")
+  if is_plain and factor == "damping":
+    return f" in {backend}, which leaves out joints' damping; {instead}"
+  has_masses_of_1 = sys.spring_mass_scale == sys.spring_inertia_scale == 1
+  if is_plain and factor == "mass" and has_masses_of_1:
+    return (
+      f" in {backend}, which gives all parts of this robot a mass of 1; "
+      f"{instead}")
   if not any(
-    np.any(np.asarray(_field(sys, field)) * mask)
+    np.any(np.asarray(operator.attrgetter(field)(sys)) * mask)
     for field, mask in masks.items()
   ):
     return ": what it multiplies is 0 in this robot; leave it out."

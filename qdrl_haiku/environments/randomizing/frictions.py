@@ -18,17 +18,8 @@ def check_friction_shows(
 ) -> list[str]:
   """Refuses a factor of friction that other geoms' frictions always hide.
 
-  Args:
-    model: MuJoCo's.
-    backend: brax's physics.
-    name: "friction", or "friction/" and a geom's name.
-    drawn: the ranges of all that is randomised, by name.
-
-  Returns:
-    A line that says where it's hidden at times, if it is.
-
-  Raises:
-    ValueError: if it has no effect.
+  Of "friction", or "friction/" and a geom's name, where `drawn` are the ranges
+  of all that is randomised. Where it's hidden at times, a line says so.
   """
   low, high = ranges.bounds(drawn[name])
   found = sorted(_hiding_frictions(model, backend, name, drawn), reverse=True)
@@ -54,12 +45,8 @@ def check_friction_shows(
 def _hiding_frictions(
   model: Any, backend: str | None, name: str, drawn: Mapping[str, Range]
 ) -> Iterator[tuple[float, float, str]]:
-  """Yields below which factors what else is in a contact hides a friction.
-
-  With its own largest and its own least friction, and its name.
-  """
-  # As MJX and brax's own physics do.
-  from mujoco.mjx._src import collision_driver
+  """Yields below which factors, at most and at least, what hides a friction."""
+  from mujoco.mjx._src import collision_driver  # Which brax's own asks too.
 
   one = name.partition("/")[2]
   condim, friction = model.geom_condim, model.geom_friction
@@ -81,11 +68,8 @@ def _hiding_frictions(
     if not one or pair >= 0 or rank > 0:
       yield 0.0, 0.0, label
       continue
-    least = min(
-      (b / a
-        for a, b in friction[[mine, other], :number].T if a > 0),
-      default=np.inf)
-    low, high = (
-      ranges.bounds(drawn[f"friction/{label}"])
-      if f"friction/{label}" in drawn else (1.0, 1.0))
+    pairs = friction[[mine, other], :number].T
+    least = min((b / a for a, b in pairs if a > 0), default=np.inf)
+    others = drawn.get(f"friction/{label}")
+    low, high = (1.0, 1.0) if others is None else ranges.bounds(others)
     yield least * high, least * low, label

@@ -24,9 +24,6 @@ def derive_from_masses(model: Any) -> Callable[[Array], dict[str, Array]]:
   into L (1 - sum_i S_i + sum_i f_i S_i) L^T. What stands between is conditioned
   no worse than the factors differ, so float32 is enough for any robot.
 
-  Args:
-    model: MuJoCo's.
-
   Returns:
     The function from factors of all bodies' masses, [N], to the fields of
     MuJoCo's model that MJX reads and that depend on them.
@@ -59,8 +56,7 @@ def derive_from_masses(model: Any) -> Callable[[Array], dict[str, Array]]:
     data.moment_colind)
   rows = _float32(np.concatenate(
     [bodies.reshape(-1, num_dofs), whiten, tendons @ whiten]))
-  # The directions of a joint share their mean; a free one's are three and
-  # three.
+  # A joint's directions share their mean; a free one's are three and three.
   offset = np.arange(num_dofs) - model.jnt_dofadr[model.dof_jntid]
   joint = 2 * model.dof_jntid + offset // 3
   shared = _float32(joint[:, None] == joint)

@@ -46,8 +46,14 @@ class Randomized(Around):
     self.action_spec = validation.declared_action(env)
     if "action_noise" in drawn:
       specs.action_size(self.action_spec)  # Refuses discrete ones.
-    delay = self._drawn.get("action_delay")
-    self._longest = 0 if delay is None else _largest(delay)
+    self._longest = 0
+    if "action_delay" in drawn:
+      low, high = ranges.bounds(drawn["action_delay"])
+      if low < 0 or high > 100:
+        raise ValueError(
+          f"randomize='action_delay' reaches from {low:g} to {high:g} steps; "
+          "give delays from 0 to 100.")
+      self._longest = round(high)
 
   def reset(self, rng: Key) -> State:
     """Draws an initial state, and what differs in the episode."""
@@ -127,47 +133,29 @@ def randomized(
   """
   if not specifications:
     return env
-  drawn = [parse_range(text, "randomize") for text in specifications]
-  names_of_all = [name for name, _ in drawn]
-  for name in names_of_all:
-    if names_of_all.count(name) > 1:
+  drawn: dict[str, Range] = {}
+  for text in specifications:
+    name, range_ = parse_range(text, "randomize")
+    if name in drawn:
       raise ValueError(f"randomize has {name} twice; give one range of it.")
-  for name, range_ in drawn:
     least, _ = ranges.bounds(range_)
     if name.partition("/")[0] == "mass" and least <= 0:
       raise ValueError(
         f"randomize={name!r} reaches down to {least:g}; give factors above 0.")
-  return Randomized(env, dict(drawn))
+    drawn[name] = range_
+  return Randomized(env, drawn)
 
 
 def drawn_values(state: State) -> dict[str, Array]:
-  """Returns what was drawn for the episodes of an environment's states [...].
-
-  Args:
-    state: of `Environment`, one that is randomised.
-  """
+  """Returns what was drawn for episodes, of an `Environment`'s states [...]."""
   return state.pipeline_state.info[_KEY]["values"]
 
 
 def is_factor(name: str) -> bool:
-  """Returns whether a name is of what multiplies the physics.
-
-  Raises:
-    ValueError: if it's unknown.
-  """
+  """Returns whether a name is of what multiplies the physics, if it's known."""
   kind = name.partition("/")[0]
   if kind in FACTORS or name in _SENSING:
     return kind in FACTORS
   raise ValueError(
     f"randomize={name!r} is unknown; "
     f"{names.nearest_name(kind, [*FACTORS, *_SENSING])}")
-
-
-def _largest(delay: Range) -> int:
-  """Returns the longest delay that may be drawn, in steps."""
-  low, high = ranges.bounds(delay)
-  if low < 0 or high > 100:
-    raise ValueError(
-      f"randomize='action_delay' reaches from {low:g} to {high:g} steps; give "
-      "delays from 0 to 100.")
-  return round(high)

@@ -86,12 +86,10 @@ class Robot:
       qd += jnp.asarray(mj_model.key_qvel[0], jnp.float32)
       if mj_model.na:  # Which mjx alone has.
         begin["act"] = jnp.asarray(mj_model.key_act[0], jnp.float32)
-    goal = jnp.zeros(0)
-    if self.task.draw_goal is not None:
-      goal = self.task.draw_goal(goal_key)
+    draw_goal = self.task.draw_goal
+    goal = jnp.zeros(0) if draw_goal is None else draw_goal(goal_key)
     physics = self._pipeline.init(self.sys, q, qd, **begin)
-    state = self._state(physics, goal)
-    zero = jnp.zeros(())
+    state, zero = RobotState(self.model, physics, goal, self.dt), jnp.zeros(())
     return State(
       physics, self.task.observe(state), zero, zero, info=self._info(state))
 
@@ -107,18 +105,14 @@ class Robot:
       substep, state.pipeline_state, length=self._num_substeps)
     if self.backend == "mjx":
       physics = _of_this_moment(self.sys, physics)
-    goal = state.info["goal"]
-    before = self._state(state.pipeline_state, goal)
-    after = self._state(physics, goal)
+    before, after = (
+      RobotState(self.model, x, state.info["goal"], self.dt)
+      for x in (state.pipeline_state, physics))
     return state.replace(
       pipeline_state=physics, obs=self.task.observe(after),
       reward=jnp.asarray(self.task.reward(before, after, action), jnp.float32),
       done=jnp.asarray(self.task.is_over(after), jnp.float32),
       info=self._info(after))
-
-  def _state(self, physics: Any, goal: Array) -> RobotState:
-    """Returns what the task's functions are told."""
-    return RobotState(self.model, physics, goal, self.dt)
 
   def _info(self, state: RobotState) -> dict[str, Array]:
     """Returns what goes on to the next step, and the descriptor."""
@@ -161,14 +155,10 @@ def from_mjcf(
     path: of MuJoCo's XML, or of a URDF.
     task: run, stand or reach; or "package.module:function", or that function,
       which makes a `Task` for a `RobotModel`.
-    backend: brax's physics, spring, positional, generalized or mjx; see
-      `read_robot` for the default.
+    backend: of brax's physics; see `read_robot`.
 
   Returns:
     One instance, which `create` takes as `env_name`.
-
-  Raises:
-    ValueError: if the file or the task can't be used; see `read_robot`.
   """
   make_task = task
   if isinstance(task, str):

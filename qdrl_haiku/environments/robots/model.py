@@ -32,8 +32,6 @@ _MJX_ALONE: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
   # Those that nothing refers to are parts of others here.
   ("bodies without joints that sensors or contacts refer to", "",
     lambda m: not all(m.body_jntnum[1:])))
-
-
 # What spring and positional silently ignore, though most files have it: the
 # attribute of joints in the file, and MuJoCo's field.
 _LEFT_OUT = {
@@ -76,11 +74,7 @@ class RobotModel:
     return element_names(self.mj_model, kind)
 
   def element(self, kinds: Sequence[str], name: str) -> tuple[str, Any]:
-    """Returns the first of some kinds that has a name, and MuJoCo's element.
-
-    Raises:
-      ValueError: if there is none.
-    """
+    """Returns the first of some kinds that has a name, and MuJoCo's element."""
     for kind in kinds:
       if name in self.names(kind):
         return kind, getattr(self.mj_model, kind)(name)
@@ -105,11 +99,10 @@ def read_robot(path: str, backend: str | None = None) -> RobotModel:
     path: of MuJoCo's XML, or of a URDF; each hinge and slide of a URDF gets a
       motor as strong as its effort limit.
     backend: spring, positional, generalized or mjx. By default mjx, MuJoCo's
-      own and the most exact, if the file needs a feature that the others lack.
-      Otherwise spring, if the file has the numbers that spring needs
-      (constraint_stiffness and others in <custom>), without which many robots
-      fly away; else positional, which is many times faster than mjx. Both
-      leave out the joints' armature, damping and stiffness.
+      own and the most exact, if the file needs a feature that others lack; else
+      spring, if the file has its numbers (constraint_stiffness and others in
+      <custom>), without which many robots fly away; else positional, many times
+      faster than mjx. Both leave out joints' armature, damping and stiffness.
 
   Returns:
     The robot. Its first keyframe, if there is one, is how episodes begin:
@@ -142,20 +135,7 @@ def read_robot(path: str, backend: str | None = None) -> RobotModel:
   except ValueError as error:
     raise ValueError(
       f"{path}: MuJoCo can't read it: {_line(error)}.") from error
-  if not model.opt.timestep > 0:
-    raise ValueError(
-      f"{path} has no time step{_line_of(path, 'timestep')}; give one, such as "
-      "<option timestep='0.005'/>.")
-  if not model.njnt:
-    raise ValueError(f"{path} has no joint, so nothing of it moves; add one.")
-  if not model.nu:
-    raise ValueError(
-      f"{path} has no actuator, so nothing can be learned; add one, such as "
-      f"<actuator><motor joint={_first_hinge(model)!r}/></actuator>.")
-  if not model.ngeom:
-    raise ValueError(
-      f"{path} has no shape that touches anything; add one, such as <geom "
-      "size='0.1'/> or, in a URDF, <collision>.")
+  _check_can_learn(path, model)
   if model.opt.disableflags & mujoco.mjtDisableBit.mjDSBL_GRAVITY:
     model.opt.gravity = 0.0  # brax's own physics doesn't know the flag.
   lacks = _lacks(path, model, mjcf)
@@ -163,22 +143,7 @@ def read_robot(path: str, backend: str | None = None) -> RobotModel:
     raise ValueError(
       f"{path} has {lacks}, which {backend} can't simulate; leave backend out, "
       "or give mjx.")
-  is_tuned = _NUMBER_OF_SPRING in [
-    model.numeric(i).name for i in range(model.nnumeric)]
-  if backend:
-    chosen, reason = backend, "as was asked for"
-  elif lacks:
-    chosen, reason = "mjx", f"faster ones lack {lacks}"
-  elif is_tuned:
-    chosen, reason = "spring", f"the file has its {_NUMBER_OF_SPRING}"
-  else:
-    chosen = "positional"
-    reason = "which is faster than mjx and less exact"
-  has = [x for x, field in _LEFT_OUT.items() if getattr(model, field).any()]
-  if has and chosen in ("spring", "positional"):
-    reason += (
-      f"; it leaves out joints' {' and '.join(has)}, which generalized and mjx "
-      "have")
+  chosen, reason = _choose_backend(backend, lacks, model)
   ctrl_ranges = np.array(model.actuator_ctrlrange)
   if model.nkey:  # Where they are in an episode is where MuJoCo has them first.
     is_mocap = model.body_mocapid >= 0
@@ -210,10 +175,45 @@ def _add_motors(spec: Any) -> None:
     joint.actfrclimited = mujoco.mjtLimited.mjLIMITED_FALSE
 
 
-def _first_hinge(model: Any) -> str:
-  """Returns the name of a joint that a motor could turn."""
-  movable = [i for i in range(model.njnt) if model.jnt_type[i] >= 2]
-  return next(filter(None, [model.joint(i).name for i in movable]), "...")
+def _check_can_learn(path: str, model: Any) -> None:
+  """Refuses a robot that lacks what each needs."""
+  lacks = ""
+  if not model.opt.timestep > 0:
+    line = _line_of(path, "timestep")
+    lacks = f"time step{line}; give one, such as <option timestep='0.005'/>"
+  elif not model.njnt:
+    lacks = "joint, so nothing of it moves; add one"
+  elif not model.nu:
+    joints = zip(element_names(model, "joint"), model.jnt_type, strict=True)
+    hinge = next((name for name, kind in joints if name and kind >= 2), "...")
+    lacks = (
+      "actuator, so nothing can be learned; add one, such as <actuator><motor "
+      f"joint={hinge!r}/></actuator>")
+  elif not model.ngeom:
+    lacks = (
+      "shape that touches anything; add one, such as <geom size='0.1'/> or, in "
+      "a URDF, <collision>")
+  if lacks:
+    raise ValueError(f"{path} has no {lacks}.")
+
+
+def _choose_backend(
+  backend: str | None, lacks: str, model: Any
+) -> tuple[str, str]:
+  """Chooses a robot's physics, and says why; see `read_robot`."""
+  chosen, reason = "positional", "which is faster than mjx and less exact"
+  if backend:
+    chosen, reason = backend, "as was asked for"
+  elif lacks:
+    chosen, reason = "mjx", f"faster ones lack {lacks}"
+  elif _NUMBER_OF_SPRING in element_names(model, "numeric"):
+    chosen, reason = "spring", f"the file has its {_NUMBER_OF_SPRING}"
+  has = [x for x, field in _LEFT_OUT.items() if getattr(model, field).any()]
+  if has and chosen in ("spring", "positional"):
+    reason += (
+      f"; it leaves out joints' {' and '.join(has)}, which generalized and mjx "
+      "have")
+  return chosen, reason
 
 
 def _lacks(path: str, model: Any, mjcf: Any) -> str:

@@ -76,9 +76,6 @@ class RobotState:
     """Returns what a sensor of the file measures: [N]; in mjx alone.
 
     Forces and accelerations are those of the last time step.
-
-    Raises:
-      ValueError: if there is no such sensor, or the physics is another.
     """
     _, sensor = self.model.element(["sensor"], name)
     if self.model.backend != "mjx":
@@ -91,9 +88,8 @@ class RobotState:
   def touches(self, geom: str, other: str | None = None) -> Array:
     """Returns whether a geom touches another, or the world: bool []."""
     first = int(self.model.element(["geom"], geom)[1].id)
-    if other is None:
-      others = np.flatnonzero(self.model.mj_model.geom_bodyid == 0)
-    else:
+    others = np.flatnonzero(self.model.mj_model.geom_bodyid == 0)
+    if other is not None:
       others = np.array([self.model.element(["geom"], other)[1].id])
     found = self._contacts
     if found is None:  # No two shapes can ever touch.
@@ -129,11 +125,10 @@ class RobotState:
   def _joint(self, name: str, values: Array, address: str, which: int) -> Array:
     """Returns a joint's part of the generalized coordinates."""
     _, joint = self.model.element(["joint"], name)
-    start = int(getattr(joint, address)[0])
-    width = _WIDTHS.get(int(joint.type[0]))
-    if width is None:
+    start, kind = int(getattr(joint, address)[0]), int(joint.type[0])
+    if kind not in _WIDTHS:
       return values[start]
-    return values[start : start + width[which]]
+    return values[start : start + _WIDTHS[kind][which]]
 
 
 def without_place(state: RobotState) -> Array:
@@ -142,15 +137,17 @@ def without_place(state: RobotState) -> Array:
   Of several things, such as a robot and a ball, all places are observed.
   """
   model = state.model.mj_model
-  hidden: set[int] = set()
+  hidden: list[int] = []
   for joint in map(model.joint, range(model.njnt if model.ntree == 1 else 0)):
+    start, is_flat = int(joint.qposadr[0]), abs(joint.axis[2]) < 0.5
     if joint.type[0] == _FREE:
-      hidden |= {int(joint.qposadr[0]), int(joint.qposadr[0]) + 1}
-    elif joint.type[0] == _SLIDE and abs(joint.axis[2]) < 0.5:
-      # A robot in a plane slides along it by its root.
-      is_root = joint.bodyid[0] == model.jnt_bodyid[0]
-      hidden |= {int(joint.qposadr[0])} if is_root else set()
-  seen = np.setdiff1d(np.arange(model.nq), sorted(hidden))
+      hidden += [start, start + 1]
+    # A robot in a plane slides along it by its root.
+    elif joint.type[0] == _SLIDE and is_flat and (
+      joint.bodyid[0] == model.jnt_bodyid[0]
+    ):
+      hidden.append(start)
+  seen = np.delete(np.arange(model.nq), hidden)
   return jnp.concatenate([state.q[seen], state.qd, state.goal])
 
 
@@ -189,7 +186,7 @@ def run(model: RobotModel) -> Task:
 
   def reward(before: RobotState, after: RobotState, action: Array) -> Array:
     moved = after.position(root)[0] - before.position(root)[0]
-    return moved / after.step_seconds - 0.05 * _effort(action)
+    return moved / after.step_seconds - _effort(action)
 
   return Task(
     reward, describe=lambda state: state.position(root)[:2],
@@ -208,7 +205,7 @@ def stand(model: RobotModel) -> Task:
     del before
     is_high = jnp.clip(after.position(root)[2] / height, 0, 1)
     is_upright = (after.upright(root) + 1) / 2
-    return is_high * is_upright - 0.05 * _effort(action)
+    return is_high * is_upright - _effort(action)
 
   return Task(reward)
 
@@ -224,7 +221,7 @@ def reach(model: RobotModel) -> Task:
   def reward(before: RobotState, after: RobotState, action: Array) -> Array:
     del before
     distance = jnp.linalg.norm(after.position(tip) - after.goal)
-    return -distance - 0.05 * _effort(action)
+    return -distance - _effort(action)
 
   def draw_goal(key: Key) -> Array:
     from mujoco import mjx
@@ -243,8 +240,8 @@ def reach(model: RobotModel) -> Task:
 
 
 def _effort(action: Array) -> Array:
-  """Returns the mean square of actions in [-1, 1]."""
-  return jnp.mean(jnp.square(jnp.clip(action, -1, 1)))
+  """Returns what actions cost: a twentieth of their mean square."""
+  return 0.05 * jnp.mean(jnp.square(jnp.clip(action, -1, 1)))
 
 
 def _initial_height(model: RobotModel) -> float:
@@ -278,6 +275,5 @@ def _rotate(vector: Array, quaternion: Array) -> Array:
 
 
 TASKS: Mapping[str, Callable[[RobotModel], Task]] = {
-  "reach": reach, "run": run,
-  "stand": stand}
+  "reach": reach, "run": run, "stand": stand}
 """The tasks that any robot can have, by name."""

@@ -2,19 +2,13 @@
 
 import contextlib
 from collections.abc import Callable, Collection, Iterator
-from typing import Any
 
 import jax
 
 from qdrl_haiku import learners, types
-from qdrl_haiku.programs.storage.checkpoints import (
-  Checkpoints,
-  DamagedCheckpoint,
-)
+from qdrl_haiku.programs.storage import checkpoints
 from qdrl_haiku.programs.storage.directory import RunDirectory
-
-Record = dict[str, Any]
-"""The record of a checkpoint, as JSON has it."""
+from qdrl_haiku.programs.storage.strict_json import Record
 
 
 def read_best(
@@ -39,8 +33,8 @@ def read_best(
 
 def read_best_agent_record(logdir: str) -> Record:
   """Reads what is known of the best agent that a run ever evaluated."""
-  with _latest(RunDirectory(logdir), "best") as (checkpoints, step):
-    return checkpoints.record(step)
+  with _latest(RunDirectory(logdir), "best") as (stored, step):
+    return stored.record(step)
 
 
 def read_agents(
@@ -71,18 +65,18 @@ def read_agents(
 @contextlib.contextmanager
 def _latest(
   directory: RunDirectory, folder: str
-) -> Iterator[tuple[Checkpoints, int]]:
+) -> Iterator[tuple[checkpoints.Checkpoints, int]]:
   """Opens the checkpoints of a folder, and finds the step of the latest."""
   directory.settings()
   path = directory.path / folder
   # A look at a run must not create the folder.
-  checkpoints = Checkpoints(path) if path.is_dir() else None
-  if checkpoints is None or not checkpoints.steps():
+  stored = checkpoints.Checkpoints(path) if path.is_dir() else None
+  if stored is None or not stored.steps():
     raise ValueError(
       f"{directory.path} has nothing in {folder}/; name the directory of a "
       "run that finished a generation.")
   try:
-    yield checkpoints, checkpoints.steps()[0]
+    yield stored, stored.steps()[0]
   except (MemoryError, OSError) as error:
     reason = str(error) or "the memory ran out"
     raise ValueError(
@@ -94,8 +88,8 @@ def _read(
   in_slots: Collection[str] = (),
 ) -> tuple[types.State, Record]:
   """Reads learners' states and the record of a folder's latest checkpoint."""
-  with _latest(directory, folder) as (checkpoints, step):
-    record = checkpoints.record(step)
+  with _latest(directory, folder) as (stored, step):
+    record = stored.record(step)
     # Each of several processes reads them for itself.
     device = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     shapes = jax.tree.map(
@@ -106,16 +100,19 @@ def _read(
       layouts.append(_as_in_0_4(shapes))
     for layout in layouts:
       try:
-        restored = checkpoints.restore(step, {"learner": layout}, in_slots)
-      except DamagedCheckpoint:
+        restored = stored.restore(step, {"learner": layout}, in_slots)
+        break
+      except checkpoints.DamagedCheckpoint:
         raise
       except (ValueError, KeyError) as error:
         other_kind = error
-      else:
-        return _as_now(restored["learner"], shapes, layout), record
-  raise ValueError(
-    f"{directory.path} holds agents of another kind; use the learner, the "
-    "environment and the layer sizes of that run.") from other_kind
+    else:
+      raise ValueError(
+        f"{directory.path} holds agents of another kind; use the learner, the "
+        "environment and the layer sizes of that run.") from other_kind
+    places, leaves = map(id, jax.tree.leaves(layout)), jax.tree.leaves(restored)
+    by_place = dict(zip(places, leaves, strict=True))
+    return jax.tree.map(lambda x: by_place[id(x)], shapes), record
 
 
 def _as_in_0_4(state: learners.SkillState) -> dict[str, types.Tree]:
@@ -134,12 +131,3 @@ def _as_in_0_4(state: learners.SkillState) -> dict[str, types.Tree]:
     **of_all, "best_return": best,
     "diversity": {**dict.fromkeys(of_all), **learned},
     "diversity_optimizers": optimizers}
-
-
-def _as_now(
-  restored: types.Tree, like: types.State, layout: types.Tree
-) -> types.State:
-  """Returns what was stored in a layout as the state that is laid out so."""
-  places = {id(x): i for i, x in enumerate(jax.tree.leaves(layout))}
-  stored = jax.tree.leaves(restored)
-  return jax.tree.map(lambda x: stored[places[id(x)]], like)

@@ -30,13 +30,11 @@ def evaluate_agent(
   descriptor = env.descriptor
   function = None if descriptor is None else descriptor.function
   population = jax.tree.map(lambda x: x[None], state)
-  jitted = jax.jit(
+  keys = [jax.random.fold_in(key, i)[None] for i in range(num_batches)]
+  evaluate = platform.compiled(
     lambda state, key: actors.evaluate(
       env, learner, state, key, size, function),
-    compiler_options=platform.compiler_options().often)
-  keys = [jax.random.fold_in(key, i)[None] for i in range(num_batches)]
-  evaluate = platform.compile_program(
-    lambda: jitted.lower(population, keys[0]))
+    population, keys[0], often=True)
   batches = [jax.device_get(evaluate(population, key)) for key in keys]
   return jax.tree.map(
     lambda *x: np.concatenate(x, axis=1)[:, :num_episodes], *batches)

@@ -8,6 +8,7 @@ import math
 import os
 import pathlib
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 
 import jax
 import jax.numpy as jnp
@@ -58,16 +59,15 @@ def export_policy(
     ValueError: if the file is there already, if the agent's policy isn't told,
       not finite, or acts otherwise, or if `info` is not JSON.
   """
-  path = pathlib.Path(path)
-  if path.exists():
-    raise ValueError(f"path={path} is there already; name a new file.")
+  path = _new(path)
   with jax.enable_x64(True):
-    state = jax.tree.map(_to_float64, jax.device_get(state))
+    state = jax.tree.map(
+      lambda x: np.asarray(x, np.float64)
+      if getattr(x, "dtype", None) == np.float32 else x,
+      jax.device_get(state))
     policy = _agreeing_policy(learner, state)
   record = {
-    "format": numpy_policy.FORMAT,
-    "version": __version__,
-    **policy.config,
+    "format": numpy_policy.FORMAT, "version": __version__, **policy.config,
     "info": info}
   try:
     text = json.dumps(record, allow_nan=False)
@@ -77,11 +77,7 @@ def export_policy(
       "lists and dicts.") from error
   arrays = {
     name: np.asarray(x, np.float32) for name, x in policy.parameters.items()}
-  path.parent.mkdir(parents=True, exist_ok=True)
-  with (
-    files.file_written_whole(path) as temporary,
-    temporary.open("wb") as file,
-  ):
+  with _written(path) as temporary, temporary.open("wb") as file:
     np.savez(file, config=np.asarray(text), **arrays)  # type: ignore[arg-type]
 
 
@@ -94,10 +90,10 @@ def export_onnx(
 
   Its input `observation` [batch, O] and its output `action` [batch, A] are
   float32. Each array of an agent's memory is an input `memory/<path>` too,
-  [batch, ...], in the first step of an episode `learner.memory()`, and after
-  that the output `next_memory/<path>` of the step before. Before it's written
-  ONNX's runtime and `learner.act_greedy` act on a thousand observations like
-  those that the agent's statistics are of, and must agree.
+  [batch, ...], at first `learner.memory()`, then the output
+  `next_memory/<path>` of the step before. Before it's written ONNX's runtime
+  and `learner.act_greedy` act on a thousand observations like those that the
+  agent's statistics are of, and must agree.
 
   Args:
     path: of the file, which must not be there yet.
@@ -121,9 +117,7 @@ def export_onnx(
     raise ValueError(
       f"path={path} needs {error.name}; pip install 'qdrl_haiku[onnx]'."
     ) from error
-  path = pathlib.Path(path)
-  if path.exists():
-    raise ValueError(f"path={path} is there already; name a new file.")
+  path = _new(path)
   opset = _OPSET if opset is None else opset
   seen = {
     "observation": specs.observation_spec(observation),
@@ -167,8 +161,7 @@ def export_onnx(
       f"path={path}: ONNX's policy and learner.act_greedy differ by "
       f"{difference:.1g}.")
   model.metadata_props.add(key="info", value=json.dumps(info))
-  path.parent.mkdir(parents=True, exist_ok=True)
-  with files.file_written_whole(path) as temporary:
+  with _written(path) as temporary:
     temporary.write_bytes(model.SerializeToString())
 
 
@@ -193,10 +186,7 @@ def export_repertoire(
   Raises:
     ValueError: if the directory is there, or as `export_policy`.
   """
-  path = pathlib.Path(path)
-  if path.exists():
-    raise ValueError(f"path={path} is there already; name a new directory.")
-  elites = []
+  path, elites = _new(path, "directory"), []
   for cell in np.flatnonzero(repertoire.occupied).tolist():
     genotype = jax.tree.map(lambda x: x[cell], repertoire.genotypes.genotype)  # noqa: B023
     file = f"{cell}.npz"
@@ -204,15 +194,23 @@ def export_repertoire(
     elites.append({
       "file": file, "cell": cell, "fitness": float(repertoire.fitness[cell]),
       "descriptor": np.asarray(repertoire.descriptors[cell]).tolist()})
-  with files.file_written_whole(path / "index.json") as temporary:
+  with _written(path / "index.json") as temporary:
     temporary.write_text(json.dumps({"info": info, "elites": elites}))
   return len(elites)
 
 
-def _to_float64(x: np.ndarray) -> np.ndarray:
-  """Returns an array whose float32 numbers are float64."""
-  is_float = getattr(x, "dtype", None) == np.float32
-  return np.asarray(x, np.float64) if is_float else x
+def _new(path: str | os.PathLike[str], kind: str = "file") -> pathlib.Path:
+  """Returns a path at which nothing is yet."""
+  path = pathlib.Path(path)
+  if path.exists():
+    raise ValueError(f"path={path} is there already; name a new {kind}.")
+  return path
+
+
+def _written(path: pathlib.Path) -> AbstractContextManager[pathlib.Path]:
+  """Lets a file be written whole, in a folder that may not be there yet."""
+  path.parent.mkdir(parents=True, exist_ok=True)
+  return files.file_written_whole(path)
 
 
 def _probes(
@@ -265,19 +263,17 @@ def _agreeing_policy(learner: learners.Learner, state: types.State) -> Policy:
   if not all(np.isfinite(x).all() for x in arrays.values()):
     raise ValueError("state has numbers that are not finite; take another.")
   first, *hidden, last = layers.sizes
-  policy = Policy(
-    {
-      "observation_size": first,
-      "action_size": last // numpy_policy.OUTPUTS_PER_ACTION[distribution],
-      "hidden_layer_sizes": hidden,
-      "activation": layers.activation,
-      "layer_norm": layers.layer_norm,
-      "layer_norm_epsilon": networks.LAYER_NORM_EPSILON,
-      "num_normalized": len(arrays.get("observation_mean", ())),
-      "clip": learners.LARGEST_NORMALIZED,
-      "policy": distribution,
-      **({"residual": True} if layers.residual else {})},
-    arrays)
+  policy = Policy({
+    "observation_size": first,
+    "action_size": last // numpy_policy.OUTPUTS_PER_ACTION[distribution],
+    "hidden_layer_sizes": hidden,
+    "activation": layers.activation,
+    "layer_norm": layers.layer_norm,
+    "layer_norm_epsilon": networks.LAYER_NORM_EPSILON,
+    "num_normalized": len(arrays.get("observation_mean", ())),
+    "clip": learners.LARGEST_NORMALIZED,
+    "policy": distribution,
+    **({"residual": True} if layers.residual else {})}, arrays)
   seen = {"observation": jax.ShapeDtypeStruct((first,), jnp.float32)}
   probes = _probes(state, seen)["observation"]
   action = jax.jit(learner.act_greedy)(state, probes, ()).action

@@ -51,21 +51,12 @@ def reach_goals(
   objective: learners.SkillObjective, state: types.State, key: Key,
   goals: Array,
 ) -> Array:
-  """Runs an episode to each goal, in `goal_environment`.
+  """Runs an episode to each goal [N, G], in `goal_environment`.
 
-  Args:
-    env: the environment, without skills.
-    learner: the agent's.
-    objective: what rewarded its skills.
-    state: the agent's state.
-    key: from which the episodes begin; consumed.
-    goals: [N, G].
+  Episodes begin from the key, which is consumed.
 
   Returns:
     [N], how far from its goal each episode ended, in the goals' unit.
-
-  Raises:
-    ValueError: see `goal_environment`.
   """
   chosen = goal_environment(env, objective, state, goals)
 

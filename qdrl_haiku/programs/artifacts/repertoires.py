@@ -55,7 +55,7 @@ def read_repertoire(
 
 
 def check_repertoire_cell(repertoire: map_elites.Repertoire, cell: int) -> None:
-  """Checks that a cell holds an elite."""
+  """Refuses a cell that holds no elite."""
   num_cells = repertoire.tessellation.num_cells
   exists = 0 <= cell < num_cells
   if exists and repertoire.occupied[cell]:

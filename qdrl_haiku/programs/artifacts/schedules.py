@@ -45,15 +45,12 @@ class Schedule:
 
 
 def read_schedule(logdir: str, member: int | None = None) -> Schedule:
-  """Reads with which hyperparameters an agent of a run was trained.
+  """Reads with which hyperparameters an agent and its ancestors were trained.
 
   Args:
     logdir: directory of a run with a controller.
     member: which one, as it was evaluated in the last generation; by default
       the best agent that the run ever evaluated.
-
-  Returns:
-    The schedule, of all its ancestors.
 
   Raises:
     ValueError: if there is no such run or member, if the agent descends from an
@@ -114,13 +111,7 @@ def play_back(
 
   Args:
     schedule: of `read_schedule`; after its end the last hyperparameters stay.
-    learner: whose hyperparameters they are.
-
-  Returns:
-    The controller.
-
-  Raises:
-    ValueError: if it's the schedule of other hyperparameters.
+    learner: whose hyperparameters they are, or the schedule is refused.
   """
   return controllers.schedule(
     lineage.stack_lineage_hyperparams(schedule.hyperparams, learner.hyperparams)

@@ -14,16 +14,13 @@ _SPARE = 4
 
 
 def parse_sweep(text: str) -> tuple[str, tuple[float, ...]]:
-  """Reads a sweep from the command line.
+  """Reads a sweep from the command line, or refuses it.
 
   Args:
     text: "name:low:high:number", the name one of `--randomize`.
 
   Returns:
     The name, and as many values from low to high, evenly spaced.
-
-  Raises:
-    ValueError: if the text is malformed.
   """
   try:
     name, low, high, number = text.split(":")
@@ -60,13 +57,11 @@ def sweep_agent(
     num_episodes: N, for each value.
 
   Returns:
-    The returns, [K, N].
+    Returns of episodes, [K, N].
   """
   size = _SPARE * len(values) * (num_episodes + 8)
-  options = platform.compiler_options()
   keys = jax.random.split(key, size)
-  reset = jax.jit(env.reset, compiler_options=options.once)
-  begun = platform.compile_program(lambda: reset.lower(keys))(keys)
+  begun = platform.compiled(env.reset, keys)(keys)
   drawn = np.asarray(drawn_values(begun)[name])
   chosen = np.stack([
     np.argsort(drawn != np.float32(value), kind="stable")[:num_episodes]
@@ -74,10 +69,7 @@ def sweep_agent(
   env_states = jax.tree.map(lambda x: x[chosen], begun)
   states = jax.tree.map(
     lambda x: jnp.broadcast_to(x, (len(values), *jnp.shape(x))), state)
-  jitted = jax.jit(
-    lambda states, env_states: actors.evaluate_from_states(
-      env, learner, states, env_states),
-    compiler_options=options.often)
-  evaluate = platform.compile_program(
-    lambda: jitted.lower(states, env_states))
+  evaluate = platform.compiled(
+    lambda *args: actors.evaluate_from_states(env, learner, *args),
+    states, env_states, often=True)
   return np.asarray(evaluate(states, env_states).returns)

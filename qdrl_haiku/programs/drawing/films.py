@@ -76,10 +76,7 @@ def first_film_episode(
     return actors.rollout(
       env, learner, population, key, num_steps, scene.extract)
 
-  options = platform.compiler_options().once
-  jitted = jax.jit(run, compiler_options=options)
-  compiled = platform.compile_program(lambda: jitted.lower(state, key))
-  rollout = jax.device_get(compiled(state, key))
+  rollout = jax.device_get(platform.compiled(run, state, key)(state, key))
   seen = rollout.mask[0]
   for x in jax.tree.leaves(rollout.extracted):
     seen = seen & np.isfinite(x[0]).reshape(len(seen), -1).all(axis=1)

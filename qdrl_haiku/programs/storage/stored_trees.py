@@ -12,10 +12,8 @@ def to_stored_tree(tree: Tree) -> Tree:
   """Returns arrays, or shapes and dtypes of them, as they are stored."""
 
   def convert(x: Any) -> Any:
-    if not x.size:
-      return None
-    if not _is_key(x):
-      return x
+    if not x.size or not _is_key(x):
+      return x if x.size else None
     if isinstance(x, jax.Array):
       return jax.random.key_data(x)
     data = jax.eval_shape(jax.random.key_data, x)

@@ -348,7 +348,6 @@ def test_the_physics_follows_from_the_file(tmp_path, change, backend, words):
       "<motor joint='shoulder'/>"),
     ([("<motor", "<!--"), ('gear="10"/>', "-->"), ('gear="5"/>', "-->"),
       ('name="shoulder" axis', "axis")], {}, "<motor joint='elbow'/>"),
-    ([(_XML, "")], {}, "MuJoCo can't read it"),
     ([_TENDON], {"backend": "spring"}, "tendons (line 20), which spring can't"),
     ([], {"backend": "spirng"}, "did you mean 'spring'?"),
     ([], {"task": "rnu"}, "did you mean 'run'?"),
@@ -363,8 +362,7 @@ def test_the_physics_follows_from_the_file(tmp_path, change, backend, words):
     ([], {"task": lambda: _task()}, "takes (); let it take (model)"),
     ([], {"task": _task(reward=lambda state, action: 0.0)},
       "reward takes (state, action); let it take (before, after, action)"),
-    ([], {"task": "tasks"}, "package.module:function"),
-    ([], {"task": "no_module:task"}, "there is no module 'no_module'")])
+    ([], {"task": "tasks"}, "package.module:function")])
 def test_broken_files_and_tasks_are_refused(tmp_path, changes, kwargs, words):
   path = _write(tmp_path, *changes)
   with pytest.raises(ValueError) as error:
