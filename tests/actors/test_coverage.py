@@ -10,6 +10,16 @@ from qdrl_haiku.environments import State
 from tests import toy
 
 
+class _Line(toy.Walk):
+  """A walk with a descriptor of one axis."""
+
+  descriptor = environments.Descriptor(("x",), (-10.0,), (10.0,))
+
+  def _state(self, *args):
+    state = super()._state(*args)
+    return state.replace(info={"state_descriptor": state.obs[:1]})
+
+
 def _at(positions):
   """States of which only the descriptor is known."""
   positions = jnp.asarray(positions, jnp.float32)
@@ -26,6 +36,12 @@ def test_cells_of_the_descriptor_are_those_of_numpys_histogram(count, expected):
     histogram, *_ = np.histogram2d(
       *positions[n].T, bins=expected, range=[(-1, 1)] * 2)
     assert found[n] == np.count_nonzero(histogram)
+
+
+def test_a_descriptor_of_one_axis_has_its_cells_along_that():
+  env = environments.Environment(_Line(), episode_length=3)
+  cells = actors.coverage_cells(env, 5)(_at([[-9.0], [-7.0], [1.0], [99.0]]))
+  assert actors.count_cells(cells, jnp.ones(4, bool)) == 3
 
 
 def test_steps_that_do_not_count_visit_nothing():

@@ -40,8 +40,7 @@ def evaluated():
   """All that an evaluation can keep."""
   return _evaluate(
     jax.random.key(3), descriptor_fn=_span, record=_record,
-    keep_transitions=True,
-  )
+    keep_transitions=True)
 
 
 def _episodes():
@@ -62,13 +61,11 @@ def test_first_episodes_are_those_of_greedy_agents(evaluated):
     lengths.add(length)
     assert evaluated.lengths[i, j] == length
     np.testing.assert_allclose(
-      evaluated.returns[i, j], path[1:].sum(), rtol=1e-5, atol=1e-5
-    )
+      evaluated.returns[i, j], path[1:].sum(), rtol=1e-5, atol=1e-5)
     # The mask leaves out what follows the end.
     np.testing.assert_allclose(
       evaluated.descriptors[i, j], [path[1], path[-1], length, length],
-      rtol=1e-5, atol=1e-6,
-    )
+      rtol=1e-5, atol=1e-6)
   assert len(lengths) > 2
   assert evaluated.lengths.dtype == jnp.int32
 
@@ -82,17 +79,14 @@ def test_trajectories_and_transitions_are_those_of_each_step(evaluated):
     expected = np.stack([path, count], axis=-1)
     place = (i, j, slice(len(path) - 1))
     trajectory, transitions = jax.tree.map(
-      lambda x, place=place: x[place], (evaluated.trajectory, kept)
-    )
+      lambda x, place=place: x[place], (evaluated.trajectory, kept))
     for seen in (trajectory["x"], transitions.next_observation):
       np.testing.assert_allclose(seen, expected[1:], rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(
-      transitions.observation, expected[:-1], rtol=1e-5, atol=1e-6
-    )
+      transitions.observation, expected[:-1], rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(transitions.reward, path[1:], rtol=1e-4)
     np.testing.assert_array_equal(
-      transitions.action, np.full((len(path) - 1, 1), _STATES["offset"][i])
-    )
+      transitions.action, np.full((len(path) - 1, 1), _STATES["offset"][i]))
     assert trajectory["done"].tolist() == [*[False] * (len(path) - 2), True]
     ends = path[-1] > 1.0
     terminated.add(bool(ends))
@@ -112,13 +106,11 @@ def test_one_key_is_folded_into_one_per_member():
   again = jnp.array([2, 0, 0])
   states = jax.tree.map(lambda x: x[again], _STATES)
   np.testing.assert_array_equal(
-    _EVALUATE(keys[again], states).returns, returns[again]
-  )
+    _EVALUATE(keys[again], states).returns, returns[again])
   # A key of the older kind starts the same episodes.
   typed, older = (
     jax.random.key_data(evaluation.evaluation_episode_keys(_STATES, key, _N))
-    for key in (key, jax.random.PRNGKey(7))
-  )
+    for key in (key, jax.random.PRNGKey(7)))
   np.testing.assert_array_equal(typed, older)
 
 
@@ -138,8 +130,7 @@ def test_evaluation_acts_greedily_until_the_last_episode_has_ended():
     return _LEARNER.act_greedy(*args)
 
   learner = _LEARNER._replace(
-    act_greedy=act_greedy, act=refuse, observe=refuse, update=refuse
-  )
+    act_greedy=act_greedy, act=refuse, observe=refuse, update=refuse)
   env = environments.Environment(toy.Countdown(6), episode_length=100)
   lengths = _evaluate(jax.random.key(0), learner=learner, env=env).lengths
   jax.effects_barrier()
@@ -155,18 +146,15 @@ def test_the_episode_is_the_first_of_an_evaluation_with_the_same_key():
   key = jax.random.key(3)
   found = actors.rollout(_WALK, _LEARNER, _STATES, key, _T + 2, _extract)
   evaluation = actors.evaluate(
-    _WALK, _LEARNER, _STATES, key, 4, keep_transitions=True
-  )
+    _WALK, _LEARNER, _STATES, key, 4, keep_transitions=True)
   lengths = evaluation.lengths[:, 0]
   np.testing.assert_array_equal(
-    found.mask, np.arange(_T + 3) <= lengths[:, None]
-  )
+    found.mask, np.arange(_T + 3) <= lengths[:, None])
   assert len({*lengths.tolist()}) > 1
   for i, length in enumerate(lengths):
     extracted, rewards = found.extracted["x"][i], found.rewards[i]
     happened = jax.tree.map(
-      lambda x, i=i, n=length: x[i, 0, :n], evaluation.transitions
-    )
+      lambda x, i=i, n=length: x[i, 0, :n], evaluation.transitions)
     for actual, expected in (
       (extracted[:length], happened.observation),
       (extracted[1 : length + 1], happened.next_observation),

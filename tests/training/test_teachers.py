@@ -83,19 +83,16 @@ def _teacher(sees_targets, setup=None):
     sees_targets=sees_targets)
 
 
-def _told(rewards, lengths):
-  """Transitions of agents' episodes, of which rewards [B, N, T] tell them."""
+def _told(rewards, lengths, descriptors):
+  """What is known of agents' episodes, which rewards [B, N, T] tell apart."""
   rewards = jnp.asarray(rewards, jnp.float32)
   observation = jnp.stack([rewards, -rewards], axis=-1)
   transitions = types.Transition(
     observation, rewards[..., None], rewards, jnp.ones_like(rewards),
     observation + 1, {})
-  return {"transitions": transitions, "lengths": jnp.asarray(lengths)}
-
-
-def _evaluated(extra, descriptors):
-  """The record of individuals of which this is known."""
-  return map_elites.Evaluated(None, None, descriptors, extra)
+  return map_elites.Evaluated(
+    None, None, jnp.asarray(descriptors),
+    {"transitions": transitions, "lengths": jnp.asarray(lengths)})
 
 
 @pytest.mark.parametrize("sees_targets", [False, True])
@@ -103,11 +100,11 @@ def test_each_step_is_stored_once_with_its_descriptors(sees_targets):
   teacher = _teacher(sees_targets)
   rewards = np.arange(12.0).reshape(2, 2, _TIMES)
   rewards[1, 0, 1] = np.nan
-  descriptors = jnp.array([[-10.0, 50.0], [1e30, 0.0]])
+  descriptors = [[-10.0, 50.0], [1e30, 0.0]]
   targets = jnp.array([[0.0, 100.0], [5.0, 50.0]])
   state = jax.jit(teacher.remember)(
     teacher.init(jax.random.key(0)),
-    _evaluated(_told(rewards, [[3, 1], [3, 2]]), descriptors), targets)
+    _told(rewards, [[3, 1], [3, 2]], descriptors), targets)
   # 4 and 5 come after an episode's end, and so does 11; 7 is not a number.
   kept = [0, 1, 2, 3, 6, 8, 9, 10]
   assert state.replay.size == len(kept)
@@ -131,13 +128,12 @@ def _trained(teacher, reward):
   """Trains on an episode with such rewards."""
 
   @jax.jit
-  def train(extra):
+  def train(evaluated):
     state = teacher.remember(
-      teacher.init(jax.random.key(0)),
-      _evaluated(extra, jnp.array([[0.0, 50.0]])), jnp.array([[5.0, 100.0]]))
+      teacher.init(jax.random.key(0)), evaluated, jnp.array([[5.0, 100.0]]))
     return teacher.train(state, jax.random.key(1))
 
-  return train(_told([[[reward] * _TIMES]], [[_TIMES]]))
+  return train(_told([[[reward] * _TIMES]], [[_TIMES]], [[0.0, 50.0]]))
 
 
 @pytest.mark.parametrize("reward", [3.5, -7.0])
@@ -157,8 +153,7 @@ def test_without_targets_rewards_are_as_they_are_and_bounds_not_needed():
 
 
 def test_nothing_is_learned_before_there_is_enough():
-  setup = _setup(min_replay_size=4)
-  teacher = _teacher(True, setup)
+  teacher = _teacher(True, _setup(min_replay_size=4))
   state, metrics = _trained(teacher, 1.0)
   assert state.agent == 0 and np.isnan(metrics["reward"])
   elites_ = map_elites.Elite({"offset": jnp.ones(1), "gain": jnp.ones(1)}, {})

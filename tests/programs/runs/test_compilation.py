@@ -33,28 +33,6 @@ def test_threads_that_ask_at_once_trace_and_compile_once():
   np.testing.assert_array_equal(program(_KEY), first(_KEY))
 
 
-class _Part:
-  """A program that notes what is done with it."""
-
-  def __init__(self, name, calls):
-    self.trace = lambda: calls.append(f"trace {name}")
-    self.compile = lambda: calls.append(f"compile {name}")
-
-
-def test_what_is_called_first_is_compiled_first():
-  calls = []
-  draw, train, evaluate = (_Part(x, calls) for x in ("draw", "train", "last"))
-  none = (None, None, None)
-  made = Programs((None, draw), None, train, evaluate, *none)
-  made.begin_to_compile()
-  deadline = time.monotonic() + 10
-  while len(calls) < 5 and time.monotonic() < deadline:
-    time.sleep(0.01)
-  assert calls[0] == "trace train"
-  compiled = [x for x in calls if x.startswith("compile")]
-  assert compiled == ["compile train", "compile draw", "compile last"]
-
-
 def test_what_is_being_compiled_is_told():
   go_on, begun = threading.Event(), threading.Event()
 
@@ -63,30 +41,15 @@ def test_what_is_being_compiled_is_told():
     go_on.wait(10)
     return _lower()
 
-  parts = {
-    name: Program(name, lower)
-    for name in ("draw_2", "init", "train", "evaluate")}
-  draw, *others = parts.values()
+  draw, *others = (
+    Program(x, lower) for x in ("draw_2", "init", "train", "evaluate"))
   made = Programs((draw, draw), *others, None, None, None)
   assert made.describe_compiling() == ""
-  thread = threading.Thread(target=parts["draw_2"].compile)
+  thread = threading.Thread(target=draw.compile)
   thread.start()
   begun.wait(10)
   assert made.describe_compiling() == (
     "compiling draw; 0 of 4 programs are ready")
   go_on.set()
   thread.join()
-  assert made.describe_compiling() == ""
-  go_on.clear()
-  begun.clear()
-  threads = [
-    threading.Thread(target=parts[x].compile) for x in ("init", "train")]
-  for thread in threads:
-    thread.start()
-  while not all(parts[x].is_compiling for x in ("init", "train")):
-    time.sleep(0.01)
-  assert made.describe_compiling() == (
-    "compiling init, train; 1 of 4 programs are ready")
-  go_on.set()
-  for thread in threads:
-    thread.join()
+  assert made.describe_compiling() == "" and draw.is_compiled

@@ -83,8 +83,6 @@ def test_best_agents_are_kept_as_long_as_a_checkpoint_needs_them(trained):
   # The latest of all, and of what was the best in each checkpoint.
   found = resume_lib.needed_to_resume([16, 48, 64, 112], [48, 96])
   assert found == {48, 64, 112}
-  assert resume_lib.needed_to_resume([32, 48], [16]) == {48}
-  assert resume_lib.needed_to_resume([], [16]) == set()
   found = runs_common.steps(trained / "checkpoints")
   assert found == [48, 64]
   checkpoints = runs_common.checkpoints(trained)
@@ -145,9 +143,6 @@ def test_a_warm_started_run_can_be_resumed(trained, tmp_path):
   source = str(trained)
   warm = {"settings": SETTINGS | {"warm_start": source}, "warm_start": source}
   run(tmp_path / "run", 1, **warm)
-  first, last = rows(tmp_path / "run")[0], rows(trained)[-1]
-  # It begins where the other one was, or a generation on.
-  assert first["pbt/best_return"] > last["pbt/mean_return"]
   run(tmp_path / "run", 2, resume=True, **warm)
   run(tmp_path / "whole", 2, **warm)
   assert_same_run(tmp_path / "run", tmp_path / "whole")

@@ -26,13 +26,10 @@ def _programs(*args):
   raise _Compiled
 
 
-_REPERTOIRE = common.repertoire_setup()
-
-
 @pytest.mark.parametrize(("generations", "setup", "config", "message"), [
   (0.5, SETUP, {}, "num_timesteps=8 must be a multiple of the 16.*: 16"),
   (1, SETUP, {"repertoire_interval": 3}, "=3 has no effect: .* repertoire"),
-  (1, _REPERTOIRE._replace(evaluate=lambda *_: None), {},
+  (1, common.repertoire_setup()._replace(evaluate=lambda *_: None), {},
    "evaluate has no effect with map_elites")])
 def test_nonsense_is_refused_before_anything_is_compiled_or_written(
   generations, setup, config, message, tmp_path

@@ -22,14 +22,12 @@ def written(path, skill=DISCRETE):
   evaluation = actors.Evaluation(
     _RNG.normal(size=size), _RNG.integers(2, 30, size), None,
     {"skill": np.float32(skill), "diversity_return": _RNG.normal(size=size),
-     "descriptor": _RNG.normal(size=(*size, 30, 2))},
-  )
+     "descriptor": _RNG.normal(size=(*size, 30, 2))})
   directory = RunDirectory(path)
   directory.begin({"learner": "diayn"})
   for generation in (1, 2):
     records.write_skill_records(
-      directory, generation, 100 * generation, evaluation, _BOUNDS
-    )
+      directory, generation, 100 * generation, evaluation, _BOUNDS)
   return directory, evaluation
 
 
@@ -39,8 +37,7 @@ def test_a_row_per_member_and_skill_has_its_means(skill, count, tmp_path):
   directory, evaluation = written(tmp_path / "run", skill)
   rows = directory.rows("skills.jsonl")
   assert [(x["generation"], x["step"]) for x in rows] == (
-    [(1, 100)] * count + [(2, 200)] * count
-  )
+    [(1, 100)] * count + [(2, 200)] * count)
   for row in rows:
     skills = evaluation.trajectory["skill"][row["member"]]
     episodes = np.all(skills == np.float32(row["skill"]), axis=1)
@@ -49,8 +46,7 @@ def test_a_row_per_member_and_skill_has_its_means(skill, count, tmp_path):
       ("diversity_return", evaluation.trajectory["diversity_return"]),
     ):
       assert row[name] == pytest.approx(
-        values[row["member"], episodes].mean(), rel=1e-6
-      )
+        values[row["member"], episodes].mean(), rel=1e-6)
   assert len({(x["member"], *x["skill"]) for x in rows}) == count
 
 
@@ -59,8 +55,7 @@ def test_the_arrays_are_those_of_the_evaluation(tmp_path):
   arrays = dict(np.load(directory.path / "skills.npz"))
   expected = evaluation.trajectory | {
     "returns": evaluation.returns, "lengths": evaluation.lengths,
-    "names": ["x", "steps"], "lower": [-10.0, -0.5], "upper": [10.0, 99.5],
-  }
+    "names": ["x", "steps"], "lower": [-10.0, -0.5], "upper": [10.0, 99.5]}
   assert arrays.keys() == expected.keys()
   for name, value in expected.items():
     np.testing.assert_array_equal(arrays[name], value, err_msg=name)
@@ -71,8 +66,7 @@ def test_a_diverged_members_rows_are_strict_json(tmp_path):
   returns = evaluation.returns.copy()
   returns[1] = np.nan
   records.write_skill_records(
-    RunDirectory(tmp_path), 1, 100, evaluation._replace(returns=returns), None
-  )
+    RunDirectory(tmp_path), 1, 100, evaluation._replace(returns=returns), None)
   lines = (tmp_path / "skills.jsonl").read_text().splitlines()
   rows = [json.loads(line, parse_constant=pytest.fail) for line in lines]
   assert [row["return"] is None for row in rows] == [False] * 3 + [True] * 3
