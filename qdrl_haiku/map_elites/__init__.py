@@ -27,12 +27,7 @@ from qdrl_haiku.map_elites.describers import (
   improve_describer,
 )
 from qdrl_haiku.map_elites.dominated_novelty import dominated_novelty
-from qdrl_haiku.map_elites.emitters import (
-  Emitter,
-  Evaluated,
-  check,
-  genetic_emitter,
-)
+from qdrl_haiku.map_elites.emitters import Emitter, Evaluated, check
 from qdrl_haiku.map_elites.loop import EvaluateFn, add_and_tell, ask, init, step
 from qdrl_haiku.map_elites.metrics import metrics
 from qdrl_haiku.map_elites.multi_emitter import multi_emitter
@@ -57,6 +52,7 @@ from qdrl_haiku.map_elites.tessellation import (
 from qdrl_haiku.map_elites.variation import (
   Elite,
   VariationFn,
+  genetic_emitter,
   iso_line,
   vary_elites,
   weights_only,

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 
 from qdrl_haiku import checks, trees
 from qdrl_haiku.map_elites.repertoire import Repertoire
-from qdrl_haiku.map_elites.variation import VariationFn
 from qdrl_haiku.types import Array, Key, Metrics, Tree
 
 
@@ -66,42 +65,6 @@ class Emitter(NamedTuple):
   tell_first: TellFn | None = None
   shared: Tree = False
   extras: Callable[[Tree], dict[str, Tree]] = lambda state: {}
-
-
-def genetic_emitter(variation_fn: VariationFn, batch_size: int) -> Emitter:
-  """Varies pairs of elites, each drawn uniformly from the occupied cells.
-
-  Mouret and Clune (2015), arXiv:1504.04909. While the repertoire is empty all
-  parents are zeros.
-
-  Args:
-    variation_fn: makes offspring, such as `iso_line` with its sigmas bound. Not
-      called if the batch size is 0.
-    batch_size: B, >= 0.
-
-  Returns:
-    The emitter; its state is ().
-  """
-
-  def ask(state: Tree, repertoire: Repertoire, key: Key) -> tuple[Tree, Tree]:
-    return emit_offspring(
-      key, variation_fn, repertoire.sample, batch_size), state
-
-  return Emitter(
-    init=lambda key, repertoire: (), ask=ask,
-    tell=lambda state, repertoire, evaluated, key: state, batch_size=batch_size)
-
-
-def emit_offspring(
-  key: Key, variation_fn: VariationFn, sample: Callable[[Key, int], Tree],
-  batch_size: int,
-) -> Tree:
-  """Makes offspring of two sampled parents each."""
-  first_key, second_key, variation_key = jax.random.split(key, 3)
-  first = sample(first_key, batch_size)
-  if not batch_size:
-    return first
-  return variation_fn(variation_key, first, sample(second_key, batch_size))
 
 
 def check(

@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 
 from qdrl_haiku import trees
-from qdrl_haiku.map_elites.emitters import Emitter, Evaluated, emit_offspring
+from qdrl_haiku.map_elites.emitters import Emitter, Evaluated
 from qdrl_haiku.map_elites.repertoire import Repertoire
-from qdrl_haiku.map_elites.variation import Elite, VariationFn
+from qdrl_haiku.map_elites.variation import Elite, VariationFn, emit_offspring
 from qdrl_haiku.prng import OfGeneration, fold_in_indices
 from qdrl_haiku.types import Array, Hyperparams, Key, Metrics, Tree
 

@@ -9,6 +9,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from qdrl_haiku.map_elites.emitters import Emitter
+from qdrl_haiku.map_elites.repertoire import Repertoire
 from qdrl_haiku.types import Array, Hyperparams, Key, Tree
 
 
@@ -121,15 +123,49 @@ def vary_elites(
   vary_weights = weights_only(functools.partial(
     iso_line, iso_sigma=iso_sigma, line_sigma=line_sigma))
 
-  def vary(
-    key: Key, first: Elite, second: Elite
-  ) -> Elite:
+  def vary(key: Key, first: Elite, second: Elite) -> Elite:
     weights_key, explore_key = jax.random.split(key)
     return Elite(
       vary_weights(weights_key, first.genotype, second.genotype),
       explore(explore_key, first.hyperparams))
 
   return vary
+
+
+def genetic_emitter(variation_fn: VariationFn, batch_size: int) -> Emitter:
+  """Varies pairs of elites, each drawn uniformly from the occupied cells.
+
+  Mouret and Clune (2015), arXiv:1504.04909. While the repertoire is empty all
+  parents are zeros.
+
+  Args:
+    variation_fn: makes offspring, such as `iso_line` with its sigmas bound. Not
+      called if the batch size is 0.
+    batch_size: B, >= 0.
+
+  Returns:
+    The emitter; its state is ().
+  """
+
+  def ask(state: Tree, repertoire: Repertoire, key: Key) -> tuple[Tree, Tree]:
+    return emit_offspring(
+      key, variation_fn, repertoire.sample, batch_size), state
+
+  return Emitter(
+    init=lambda key, repertoire: (), ask=ask,
+    tell=lambda state, repertoire, evaluated, key: state, batch_size=batch_size)
+
+
+def emit_offspring(
+  key: Key, variation_fn: VariationFn, sample: Callable[[Key, int], Tree],
+  batch_size: int,
+) -> Tree:
+  """Makes offspring of two sampled parents each."""
+  first_key, second_key, variation_key = jax.random.split(key, 3)
+  first = sample(first_key, batch_size)
+  if not batch_size:
+    return first
+  return variation_fn(variation_key, first, sample(second_key, batch_size))
 
 
 def find_varied_weights(
