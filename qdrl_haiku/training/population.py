@@ -49,9 +49,8 @@ def init(setup: Setup, run_key: Key, initial: InitialStates | None) -> State:
   members_lib.check_members_learner(setup)
   size = setup.config.population_size
   controller: Tree = ()
-  if setup.controller is None:
-    hyperparams = setup.default_hyperparams(size)
-  else:
+  hyperparams = setup.default_hyperparams(size)
+  if setup.controller is not None:
     init_controller = setup.controller.init
     controller, hyperparams = platform.decision(
       lambda key: init_controller(key, size)

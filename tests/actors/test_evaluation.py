@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import actors, environments
-from qdrl_haiku.actors import evaluation
 from tests import jaxprs, toy
 
 _LEARNER = toy.linear_learner()
@@ -107,11 +106,6 @@ def test_one_key_is_folded_into_one_per_member():
   states = jax.tree.map(lambda x: x[again], _STATES)
   np.testing.assert_array_equal(
     _EVALUATE(keys[again], states).returns, returns[again])
-  # A key of the older kind starts the same episodes.
-  typed, older = (
-    jax.random.key_data(evaluation.evaluation_episode_keys(_STATES, key, _N))
-    for key in (key, jax.random.PRNGKey(7)))
-  np.testing.assert_array_equal(typed, older)
 
 
 def test_all_episodes_are_one_flat_batch():

@@ -62,19 +62,16 @@ class Program:
 
 
 class Programs(NamedTuple):
-  """Holds the programs of a run, each compiled when it's first called."""
+  """Holds the functions of a `Trainer`, compiled when they're first called.
 
-  # (run_key, generation) -> `InitialStates`. The first program draws those of
-  # generation 0, before any training; the second those of all others.
+  The states that they are given are donated.
+  """
+
+  # The first draws what generation 0 begins with, the second that of others.
   draws: tuple[Program, Program]
-  # (run_key, `InitialStates`) -> the state before the first generation.
-  start: Program
-  # (state, pool, run_key) -> (state, trained), the first part of a generation;
-  # the state is donated, here and below.
+  start: Program  # `Trainer.init`.
   train: Program
-  # (state, trained, env_states, run_key) -> (state, report), the second one.
   evaluate: Program
-  # (state, run_key) -> the state with new members in place of all.
   restart: Callable[[State, types.Key], State]
   state: State  # Shapes, dtypes and shardings of the state.
   initial: InitialStates  # Those of what a generation draws.

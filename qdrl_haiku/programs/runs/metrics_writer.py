@@ -1,7 +1,6 @@
 """Rows of metrics as JSON lines, CSV, TensorBoard events, and to wandb."""
 
 import csv
-import functools
 import hashlib
 import math
 import os
@@ -81,16 +80,13 @@ def _begin_wandb(directory: RunDirectory) -> Any:
   import wandb
 
   path = directory.path.absolute()
-  begin = functools.partial(
-    wandb.init, project="qdrl_haiku", name=path.name,
+  is_known = "WANDB_MODE" in os.environ or wandb.api.api_key is not None
+  return wandb.init(
+    project="qdrl_haiku", name=path.name, dir=str(path),
     # By which a resumed run is found again.
     id=hashlib.sha256(str(path).encode()).hexdigest()[:16], resume="allow",
-    dir=str(path),
-    config=directory.settings())
-  if "WANDB_MODE" in os.environ or wandb.api.api_key is not None:
-    return begin()
-  # It would ask for an account.
-  return begin(mode="offline")
+    # Or it would ask for an account.
+    mode=None if is_known else "offline", config=directory.settings())
 
 
 class _Events:

@@ -21,10 +21,9 @@ Record = dict[str, Any]
 
 def initial_record() -> Record:
   """Returns the record before the first generation."""
-  return {
-    "generation": 0, "step": 0, "walltime": 0.0, "initial_env_steps": 0,
-    "total_env_steps": 0, "returns": None, "best": None,
-    "diverged": 0}
+  counts = ("generation", "step", "initial_env_steps", "total_env_steps")
+  return dict.fromkeys((*counts, "diverged"), 0) | {
+    "walltime": 0.0, "returns": None, "best": None}
 
 
 def first_record(

@@ -36,8 +36,7 @@ class RepertoireFiles:
     self._directory = directory
     self._settings = settings
     self._reevaluate: reevaluation.ReevaluateFn | None = None
-    number = config.num_reevaluations
-    if number:
+    if number := config.num_reevaluations:
       self._reevaluate = reevaluation.make_reevaluate(setup, number)
     cells = self._qd.container.tessellation
     if isinstance(cells, map_elites.CVT):
@@ -94,15 +93,15 @@ class RepertoireFiles:
     repertoire = dataclasses.replace(
       sharding.fetch_sharded(self.shown(state)),
       container=self._qd.container.name)
-    more: Record = {"descriptor_names": descriptor.names}
+    settings = self._settings | {"descriptor_names": descriptor.names}
     if len(self._qd.emitter_names) > 1:
-      more["emitters"] = self._qd.emitter_names
+      settings["emitters"] = self._qd.emitter_names
     if not hosts.is_first_host():
       return
     for folder in ("repertoire", "plots"):
       (self._directory.path / folder).mkdir(exist_ok=True)
     path = self._directory.path / "repertoire" / f"{step}.npz"
-    repertoire.save(path, {**self._settings, **more})
+    repertoire.save(path, settings)
     from qdrl_haiku.programs.drawing.heatmaps import heatmap
 
     corrected = None if found is None else found.corrected
