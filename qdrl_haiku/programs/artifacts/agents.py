@@ -40,18 +40,11 @@ def read_best_agent_record(logdir: str) -> Record:
 def read_agents(
   learner: learners.Learner, logdir: str
 ) -> tuple[types.State, Record]:
-  """Reads the agents in a run's latest checkpoint.
-
-  Args:
-    learner: as the run had it.
-    logdir: directory of the run.
+  """Reads the agents in a run's latest checkpoint, as `read_best` does.
 
   Returns:
     The agents' states, leaves [P, ...]; and the checkpoint's record, with the
     members' last `returns`, None where one had diverged.
-
-  Raises:
-    ValueError: if there is no such run, or if its agents are of another kind.
   """
 
   def like(record: Record) -> types.State:

@@ -46,26 +46,23 @@ def summarize_evaluation(
   """Summarises the episodes of one agent, of `evaluate_agent`.
 
   Returns:
-    `num_episodes`; `mean`, `std`, `iqm` (interquartile mean) of returns and
-    `iqm_low`, `iqm_high`, its 95 % bootstrap interval (Agarwal et al., arXiv
-    2108.13264); and by name the lengths and the mean of each axis of the
-    descriptor, where there is one.
+    `num_episodes`; of returns `mean`, `std`, `iqm` (interquartile mean) and its
+    95 % bootstrap interval, `iqm_low`, `iqm_high` (Agarwal et al., arXiv
+    2108.13264); lengths, and the mean of each axis of the descriptor.
   """
   returns = np.asarray(evaluation.returns[0], np.float64)
   lengths = evaluation.lengths[0]
   iqm, low, high = map(float, statistics.pooled_interquartile_mean([returns]))
-  summary = {
-    "num_episodes": len(returns),
-    "mean": float(np.mean(returns)),
-    "std": float(np.std(returns)),
-    "iqm": iqm, "iqm_low": low, "iqm_high": high,
-    "length_mean": float(np.mean(lengths)),
-    "length_min": int(np.min(lengths)),
-    "length_max": int(np.max(lengths))}
+  means: dict[str, float] = {}
   if evaluation.descriptors is not None:
     assert descriptor is not None
-    descriptors = np.asarray(evaluation.descriptors[0], np.float64)
-    summary |= {
-      f"descriptor/{name}": float(np.mean(values))
-      for name, values in zip(descriptor.names, descriptors.T, strict=True)}
-  return summary
+    found = np.mean(evaluation.descriptors[0], axis=0, dtype=np.float64)
+    names = [f"descriptor/{name}" for name in descriptor.names]
+    means = dict(zip(names, found.tolist(), strict=True))
+  return {
+    "num_episodes": len(returns),
+    "mean": float(np.mean(returns)), "std": float(np.std(returns)),
+    "iqm": iqm, "iqm_low": low, "iqm_high": high,
+    "length_mean": float(np.mean(lengths)),
+    "length_min": int(np.min(lengths)), "length_max": int(np.max(lengths)),
+    **means}

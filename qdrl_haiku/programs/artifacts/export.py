@@ -182,9 +182,6 @@ def export_repertoire(
 
   Returns:
     The number of elites.
-
-  Raises:
-    ValueError: if the directory is there, or as `export_policy`.
   """
   path, elites = _new(path, "directory"), []
   for cell in np.flatnonzero(repertoire.occupied).tolist():

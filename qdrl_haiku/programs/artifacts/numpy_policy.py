@@ -81,8 +81,7 @@ class Policy:
       raise ValueError(
         f"observation has shape {x.shape}: the last axis must hold the "
         f"policy's {config['observation_size']} numbers")
-    n = config["num_normalized"]
-    if n:
+    if n := config["num_normalized"]:
       normalized = (x[..., :n] - p["observation_mean"]) / p["observation_std"]
       normalized = np.clip(normalized, -config["clip"], config["clip"])
       x = np.concatenate([normalized, x[..., n:]], axis=-1)
@@ -119,14 +118,11 @@ class Policy:
 def load(path: str | os.PathLike[str]) -> Policy:
   """Reads a policy, with NumPy alone.
 
-  Args:
-    path: of a file that `export_policy` wrote.
-
   Returns:
     The policy: observation [..., O] -> action [..., A].
 
   Raises:
-    ValueError: if the file is damaged or not a policy.
+    ValueError: if the file is damaged, or none that `export_policy` wrote.
   """
   with pathlib.Path(path).open("rb") as file:
     try:

@@ -19,11 +19,11 @@ class Schedule:
   Attributes:
     run: the directory of the run.
     member: which member the winner was when it was evaluated.
-    generation: the run's generation in which it was evaluated.
+    generation: in which that was.
     episode_return: what it reached then; None if that wasn't finite.
     perturbation_interval: environment steps of a generation.
-    hyperparams: by name, for each generation since the run began, or since all
-      members had diverged and were initialised anew.
+    hyperparams: by name, for each generation since the agents began, or began
+      anew because all had diverged.
   """
 
   run: str
@@ -89,13 +89,10 @@ def read_schedule(logdir: str, member: int | None = None) -> Schedule:
     raise ValueError(
       f"{logdir}: {error} Name another member, or another run.") from error
   # An agent that begins anew after all have diverged inherits nothing.
-  begins = max(
-    (
-      row["generation"]
-      for row in directory.rows("metrics.jsonl")
-      if row["generation"] < generation
-      and row.get("pbt/num_nonfinite") == num_members),
-    default=0)
+  begins = max((
+    row["generation"] for row in directory.rows("metrics.jsonl")
+    if row["generation"] < generation
+    and row.get("pbt/num_nonfinite") == num_members), default=0)
   evaluated = trained[generation, member]
   return Schedule(
     run=logdir, member=member, generation=generation,

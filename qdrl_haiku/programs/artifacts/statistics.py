@@ -25,8 +25,8 @@ class Estimate(NamedTuple):
 
 def interquartile_mean(scores: np.ndarray) -> np.ndarray:
   """Returns means [...] of scores [..., N] without floor(N/4) at each end."""
-  num_cut = scores.shape[-1] // 4
-  kept = np.sort(scores, axis=-1)[..., num_cut : scores.shape[-1] - num_cut]
+  cut = scores.shape[-1] // 4
+  kept = np.sort(scores, axis=-1)[..., cut : scores.shape[-1] - cut]
   return np.where(np.isnan(scores).any(axis=-1), np.nan, kept.mean(axis=-1))
 
 
@@ -72,10 +72,7 @@ def _share_of_wins(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 def _bootstrap(
   statistic: Callable[..., np.ndarray], samples: Sequence[np.ndarray]
 ) -> Estimate:
-  """Returns a statistic with the ends of its percentile interval.
-
-  Each sample is resampled by itself (stratified).
-  """
+  """Returns a statistic and its percentile interval, each sample redrawn."""
   samples = [np.asarray(sample, np.float64) for sample in samples]
   rng = np.random.default_rng(0)
   # Pairs of two samples are the most that a statistic makes of them.

@@ -1,7 +1,5 @@
 """Sweeps: how well one agent does while one thing about a robot changes."""
 
-import math
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -23,12 +21,12 @@ def parse_sweep(text: str) -> tuple[str, tuple[float, ...]]:
     The name, and as many values from low to high, evenly spaced.
   """
   try:
-    name, low, high, number = text.split(":")
-    count, start, end = int(number), float(low), float(high)
+    name, *ends, number = text.split(":")
+    (start, end), count = map(float, ends), int(number)
   except ValueError:
     raise ValueError(
       "it is malformed; write it as friction:0.3:2:10.") from None
-  if not (2 <= count <= 1000 and math.isfinite(start) and start < end < np.inf):
+  if not (2 <= count <= 1000 and -np.inf < start < end < np.inf):
     raise ValueError(
       f"it goes from {start:g} to {end:g} in {count} values; give 2 to 1000 "
       "values, the smallest first.")
@@ -45,19 +43,9 @@ def sweep_agent(
   state: types.State, key: types.Key, name: str, values: tuple[float, ...],
   num_episodes: int,
 ) -> np.ndarray:
-  """Evaluates one agent at each of K values.
+  """Evaluates one agent N times at each of K values: returns [K, N].
 
-  Args:
-    env: that draws the value by `sweep_specification`.
-    learner: the agent's.
-    state: of one agent.
-    key: consumed.
-    name: of what changes.
-    values: K of them.
-    num_episodes: N, for each value.
-
-  Returns:
-    Returns of episodes, [K, N].
+  `env` draws the value of a name by `sweep_specification`; the key is consumed.
   """
   size = _SPARE * len(values) * (num_episodes + 8)
   keys = jax.random.split(key, size)

@@ -40,10 +40,7 @@ class DamagedCheckpoint(ValueError):
 
 
 class Checkpoints:
-  """The checkpoints in one directory.
-
-  A checkpoint is a few named trees of arrays and one JSON record.
-  """
+  """The checkpoints in one directory: named trees and one JSON record each."""
 
   def __init__(
     self, path: str | os.PathLike[str], writes: bool = False
@@ -128,11 +125,8 @@ class Checkpoints:
 
   def set_aside(self, step: int) -> pathlib.Path:
     """Renames a checkpoint, so that it no longer counts as one."""
-    aside = self._path / f"{_DAMAGED}{step}"
-    count = 1
-    while aside.exists():
-      count += 1
-      aside = self._path / f"{_DAMAGED}{step}-{count}"
+    names = (f"{_DAMAGED}{step}{x and f'-{x}'}" for x in ["", *range(2, 1000)])
+    aside = next(x for x in map(self._path.joinpath, names) if not x.exists())
     hosts.wait_for_all_hosts("checkpoint is damaged")
     if hosts.is_first_host():
       (self._path / str(step)).rename(aside)

@@ -93,10 +93,7 @@ class RunDirectory:
         "Resume it with those it began with.")
 
   def go_on(self, settings: Record, may_change: Collection[str] = ()) -> None:
-    """Checks that a run is continued as it began, and notes what may change.
-
-    `versions.json` stays what it was when the run began.
-    """
+    """Checks that a run goes on as it began, and notes what may change."""
     self.check_goes_on(settings, may_change)
     self._hold()
     hosts.wait_for_all_hosts("settings are the same")
@@ -132,13 +129,11 @@ class RunDirectory:
     """Returns what the run in the directory was started with."""
     try:
       settings = json.loads((self.path / "config.json").read_text())
-      if not isinstance(settings, dict):
-        raise ValueError("It holds no settings.")
-    except (OSError, ValueError) as error:
+      return settings | {}  # Or it's no dict.
+    except (OSError, TypeError, ValueError) as error:
       raise ValueError(
         f"{self.path} holds no run: its config.json can't be read; name the "
         "directory of a run.") from error
-    return settings
 
   def write_json(self, name: str, value: Record) -> None:
     """Writes a JSON file whole or not at all."""
