@@ -63,8 +63,8 @@ UNI_ROBOTS: dict[str, tuple[dict[str, str], float]] = {
 def task_from_height(env: Any, initial_height: float) -> Any:
   """Returns a robot of brax whose root begins at another height, in metres.
 
-  brax's ant begins in the floor, at 0.55 m with up to 0.1 m of noise. In MJX
-  the contact at once throws one ant in six to a height that ends its episode.
+  brax's ant begins in the floor, so MJX throws one in six to a height that ends
+  its episode.
   """
   if env.sys.link_types[0] != "f":
     raise ValueError(
@@ -91,9 +91,7 @@ def ground_contact(
   sys: Any, geoms: Sequence[str]
 ) -> wrappers.StateDescriptorFn:
   """Returns a function that tells which parts of a robot touch the ground."""
-  # Contacts are those that the physics finds, in any backend, looked for once
-  # per step: in brax, `debug=True` would do so in each of its substeps.
-  from brax import contact
+  from brax import contact  # As the physics finds them, once per step.
 
   model = sys.mj_model
   floor = model.geom("floor").id

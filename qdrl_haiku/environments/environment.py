@@ -29,7 +29,7 @@ class Environment(interface.BatchedEnvironment):
     observation_spec: a tree of `specs.Array`s.
     action_spec: `specs.Continuous` or `specs.Discrete`.
     episode_length: steps after which an episode is truncated.
-    descriptor: names and bounds of the state descriptor, or None.
+    descriptor: of states and episodes, or None.
   """
 
   def __init__(
@@ -93,19 +93,17 @@ class Environment(interface.BatchedEnvironment):
     """Steps every instance, and resets those whose episode ended.
 
     An episode ends by termination (`done` of the environment) or by truncation
-    (at `episode_length`, or where the environment itself reports
-    `info["truncation"]`); a termination at the last step is a termination. If
-    the observation before or after the step, the action, the reward or the
-    descriptor isn't finite, the episode always ends as truncated, and learners
-    leave that step out.
+    (at `episode_length`, or where `info["truncation"]` says so); a termination
+    at the last step is a termination. If the observation before or after the
+    step, the action, the reward or the descriptor isn't finite, the episode
+    always ends as truncated, and learners leave that step out.
 
     Args:
       state: with leading axes [...], from `reset`, `step` or `advance`.
       action: [..., A], in [-1, 1], or int32[...] of discrete ones.
       pool: initial states of `reset`, leaves [..., I, ...]: the j-th automatic
-        reset of an instance, j from 0, takes state j modulo I. With None, any
-        step in which an episode ends draws an initial state for every instance
-        of the batch, also for those whose episodes go on.
+        reset of an instance, j from 0, takes state j modulo I. With None, each
+        step in which any episode ends draws one for every instance.
 
     Returns:
       The state in which to act next. `reward`, `done` and `metrics` are those

@@ -36,9 +36,8 @@ class Function:
       names, (0.0, 0.0), (1.0, 1.0), reward_offset=reward_offset(num_dimensions)
     )
 
-  def reset(self, key: Key) -> State:
+  def reset(self, _: Key) -> State:
     """Returns the one state there is before a point is chosen."""
-    del key
     zero, info = jnp.zeros(()), {"state_descriptor": jnp.zeros(2)}
     return State((), jnp.ones(1), zero, zero, info=info)
 

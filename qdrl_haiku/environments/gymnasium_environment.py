@@ -21,7 +21,6 @@ from qdrl_haiku.environments import environment, interface
 from qdrl_haiku.environments.interface import State
 from qdrl_haiku.types import Array, Key, Tree
 
-_DEFAULT_EPISODE_LENGTH = 1000
 # Bounds this far apart or farther count as no bounds: they are the largest
 # floats or integers, or the values that MuJoCo calls unstable.
 _UNBOUNDED = 1e10
@@ -68,13 +67,12 @@ class GymnasiumEnvironment(interface.BatchedEnvironment):
     self.observation_spec = _observation_spec(env_id, env.observation_space)
     self._action_space = env.action_space
     self.action_spec = _action_spec(env_id, env.action_space)
-    if episode_length is None:
-      registered = env.spec and env.spec.max_episode_steps
-      episode_length = registered or _DEFAULT_EPISODE_LENGTH
+    registered = env.spec and env.spec.max_episode_steps
     env.close()
+    self.episode_length: int = (
+      (registered or 1000) if episode_length is None else episode_length)
     checks.check_count(
-      "episode_length", episode_length, 1, environment.MAX_EPISODE_LENGTH)
-    self.episode_length = episode_length
+      "episode_length", self.episode_length, 1, environment.MAX_EPISODE_LENGTH)
     self._envs: Any = None
     # Of the latest state, [B, 2]: the number of resets and steps before it,
     # modulo 2^31 as states hold it in int32, and the index of each instance.

@@ -96,25 +96,21 @@ def create(
 
   Args:
     env_name: one of `registered_environments()`: brax's own, and what was
-      registered by `brax.envs.register_environment`; `<robot>_uni`,
-      `<robot>_omni`, `ant_trap` (see `brax_tasks`), `point_maze`; `arm`,
-      `rastrigin`, `sphere`, functions of an action without physics. Or
-      "playground:" and a name in MuJoCo Playground. Or "gymnasium:" and an id
-      in Gymnasium. Or the path of a robot's .xml or .urdf, see
-      `robots.from_mjcf`. Or "package.module:function", a function that returns
-      one instance, see `names.load_named_function`. Or one instance itself.
+      registered with brax; `<robot>_uni`, `<robot>_omni`, `ant_trap` (see
+      `brax_tasks`), `point_maze`; `arm`, `rastrigin`, `sphere` (`functions`).
+      Or "playground:" and a name, "gymnasium:" and an id, or the path of a
+      robot's .xml or .urdf (`robots.from_mjcf`). Or "package.module:function",
+      which returns one instance, or one instance itself.
     backend: of brax's physics: generalized, spring, positional or mjx; each
-      environment has a default. A user's function gets it if it has a
-      parameter of that name.
+      environment has a default. A user's function gets it if it takes one.
     episode_length: truncates episodes, at least 1; by default the
       environment's own number, 1,000 for a user's.
     randomize: what differs from episode to episode, such as
       "friction:uniform:0.5:1.5", see `randomizing.randomized`.
-    **kwargs: arguments of the environment's constructor or of the user's
-      function; for Playground, overrides of the environment's configuration.
+    **kwargs: of the environment's constructor or of the user's function.
       brax's robots also take `initial_height` (`brax_tasks.task_from_height`),
-      robots of files `task`, and Playground's environments `assets`
-      (`playground.create_playground_environment`).
+      robots of files `task`, and Playground's environments what
+      `playground.create_playground_environment` does.
 
   Returns:
     An `Environment`, or of Gymnasium a `GymnasiumEnvironment`.

@@ -29,9 +29,8 @@ class PlaneScene(NamedTuple):
 class RobotScene(NamedTuple):
   """A robot of brax."""
 
-  # States [...] -> `q` [..., Q], the generalized coordinates, and of each of
-  # the L links `pos` [..., L, 3], in metres, and `rot` [..., L, 4], a
-  # quaternion, w first.
+  # States [...] -> `q` [..., Q], generalized coordinates, and of L links `pos`
+  # [..., L, 3], in metres, and `rot` [..., L, 4], quaternions, w first.
   extract: Callable[[State], dict[str, Array]]
   sys: Any  # brax's system.
   step_seconds: float  # The duration of a step of the environment.

@@ -21,10 +21,8 @@ class SkillEnvironment(BatchedEnvironment):
   `obs`, for the next action. With `keeps_returns`, `info["skill_return"]` [...]
   is the return of the skill's latest whole episode in the instance, or
   `skills.NO_RETURN`. An episode is no whole one where a step wasn't finite, nor
-  is an instance's first one, in whose middle training may begin.
-
-  Attributes are those of `env`, the environment without skills, which observes
-  one flat vector; only `observation_spec` differs, and is of O + K.
+  is an instance's first one, in whose middle training may begin. Attributes are
+  those of `env`, which observes one flat vector, but for `observation_spec`.
   """
 
   def __init__(
@@ -44,8 +42,7 @@ class SkillEnvironment(BatchedEnvironment):
         E < num_skills, skills i, i + E, i + 2E, ... in consecutive episodes.
         For evaluation, a function of the states of `env` [...] may choose
         skills [..., K], or one for all [K], anew in each of them.
-      keeps_returns: whether states hold the returns of skills, which have to
-        be discrete.
+      keeps_returns: whether states hold the returns of discrete skills.
     """
     self.env = env
     self.prior = prior
@@ -72,9 +69,9 @@ class SkillEnvironment(BatchedEnvironment):
     state = _with_skill(state, skill, skill)
     if not self.keeps_returns:
       return state
-    nothing = jnp.full(skill.shape, skills.NO_RETURN, jnp.float32)
     # Rewards are lost in its rounding.
-    so_far = jnp.full_like(state.reward, skills.NO_RETURN)
+    nothing, so_far = (
+      jnp.full_like(x, skills.NO_RETURN) for x in (skill, state.reward))
     return _with_returns(state, nothing, so_far)
 
   def step(
@@ -155,8 +152,7 @@ def _with_skill(state: State, skill: Array, next_skill: Array) -> State:
 
 def _with_returns(state: State, of_skills: Array, so_far: Array) -> State:
   """Adds the returns [..., K] of skills, and that of the episode so far."""
-  is_own = state.info["skill"] > 0
-  own = jnp.max(jnp.where(is_own, of_skills, skills.NO_RETURN), axis=-1)
-  info = {
-    "skill_returns": of_skills, "return_so_far": so_far, "skill_return": own}
-  return state.replace(info=state.info | info)
+  own = jnp.where(state.info["skill"] > 0, of_skills, skills.NO_RETURN)
+  return state.replace(info=state.info | {
+    "skill_returns": of_skills, "return_so_far": so_far,
+    "skill_return": jnp.max(own, axis=-1)})

@@ -136,10 +136,6 @@ def test_a_reset_costs_nothing_while_no_episode_ends_or_with_a_pool(env):
 
   assert draws(*args) == 1
   assert draws(*args, outside_of="cond") == draws(*args, pool) == 0
-  with _with_backend("gpu"):  # There a pool needs no branch.
-    # A function of its own, since what has been traced is known.
-    found = jaxprs.equations(lambda *x: env._step_batch(*x), *args, pool)
-  assert not {e.primitive.name for e in found} & {"cond", "while", "scan"}
 
 
 def test_reset_returns_exactly_the_type_that_step_returns(env):

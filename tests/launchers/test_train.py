@@ -7,7 +7,6 @@ import json
 import pathlib
 import re
 
-import jax
 import pytest
 
 from qdrl_haiku import learners
@@ -181,26 +180,6 @@ def test_flags_after_a_preset_override_it():
     assert config.training.inherit_replay is inherits
 
 
-def test_what_is_given_reaches_learner_and_controller_and_the_rest_is_made_up():
-  config = configs.configured(
-    "train_pbt",
-    "--env_name=point_maze --discount=0.9 --hidden_layer_sizes=8,8 "
-    "--search_space=tau:log_uniform:1e-3:1e-1 --critic_hidden_layer_sizes=5 "
-    "--normalize_observations --num_timesteps=16000")
-  setup = experiment.plan_experiment(config).setup
-  assert setup.config.perturbation_interval == 800
-  _, drawn = setup.controller.init(jax.random.key(0), 8)
-  assert drawn["discount"].tolist() == pytest.approx([0.9] * 8)
-  assert len(set(drawn["tau"].tolist())) == 8
-  assert len(set(drawn["policy_learning_rate"].tolist())) == 1
-  state = jax.eval_shape(setup.learner.init, jax.random.key(0))
-  widths = [
-    {x.shape[-1] for x in jax.tree.leaves(params)}
-    for params in (state.policy_params, state.critic_params)]
-  assert widths == [{8, 4}, {5, 1}]
-  assert state.observation_statistics.mean.shape == (2,)
-
-
 _TO_GO_ON = "go on with --resume --logdir=new"
 
 
@@ -226,22 +205,16 @@ def test_each_way_to_end_has_a_documented_exit_code(
 
 
 @pytest.mark.slow
-def test_an_environment_of_gymnasium_leaves_what_any_leaves(folder, capsys):
+def test_a_run_in_gymnasium_is_evaluated_and_goes_on(folder, capsys):
   pytest.importorskip("gymnasium", reason="the extra [gymnasium] is missing")
   harness.start(
-    "train", *_OWN, "--env_name=gymnasium:Pendulum-v1", "--num_timesteps=24",
+    "train", *_OWN, "--env_name=gymnasium:Pendulum-v1", "--num_timesteps=16",
     # As they once were called.
     "--eval_interval=8", "--num_seeds", "2")
   (logdir,) = (folder / "logs").iterdir()
   assert logdir.name.startswith("gymnasium-Pendulum-v1-users_own")
-  rows = _rows(logdir)
-  assert [row["step"] for row in rows] == [8, 16, 24]
-  for row in rows:
-    # Ten steps, of which none costs more than 17.
-    assert -170 < row["eval/episode_return"] < 0
-    assert row["eval/episode_length"] == 10
   outcome = harness.run(
     capsys, "evaluate", f"--logdir={logdir}", "--num_eval_episodes=2")
   assert '"num_episodes": 2' in outcome.out
-  harness.start("train", f"--logdir={logdir}", "--resume", "--num_timesteps=32")
-  assert [row["step"] for row in _rows(logdir)] == [8, 16, 24, 32]
+  harness.start("train", f"--logdir={logdir}", "--resume", "--num_timesteps=24")
+  assert [row["step"] for row in _rows(logdir)] == [8, 16, 24]

@@ -80,28 +80,20 @@ class Factors:
       return env
     sys = env.sys
     for name, masks in self._masks.items():
-      for field, mask in masks.items():
-        factor = jnp.where(mask, values[name], 1.0)
-        value = operator.attrgetter(field)(sys)
-        sys = _with_field(sys, field, value * factor)
-    sys = sys.replace(**derived)
+      sys = sys.tree_replace({
+        field: operator.attrgetter(field)(sys)
+        * jnp.where(mask, values[name], 1.0)
+        for field, mask in masks.items()})
     if derived:  # brax's links leave out the world.
-      links = derived["body_invweight0"][1:, 0]
-      sys = _with_field(sys, "link.invweight", links)
-      sys = _with_field(sys, "dof.invweight", derived["dof_invweight0"])
+      sys = sys.tree_replace({
+        **derived, "link.invweight": derived["body_invweight0"][1:, 0],
+        "dof.invweight": derived["dof_invweight0"]})
     return _with_system(env, sys)
 
 
 def _is_of_masses(name: str) -> bool:
   """Returns whether a factor is of masses."""
   return name.partition("/")[0] == "mass"
-
-
-def _with_field(tree: Any, path: str, value: Any) -> Any:
-  """Returns a model with one field replaced."""
-  name, _, rest = path.partition(".")
-  changed = _with_field(getattr(tree, name), rest, value) if rest else value
-  return tree.replace(**{name: changed})
 
 
 def _with_system(env: Any, sys: Any) -> Any:

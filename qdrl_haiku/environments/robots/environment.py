@@ -47,13 +47,13 @@ class Robot:
     self.sys = model.sys
     self.task = task
     timestep = float(model.mj_model.opt.timestep)
-    self._num_substeps = max(1, round(task.step_seconds / timestep))
-    self.dt = self._num_substeps * timestep
+    number = self._num_substeps = max(1, round(task.step_seconds / timestep))
+    self.dt = number * timestep
     self.note = f"physics of {model.path}: {model.backend}, {model.reason}"
     if not math.isclose(self.dt, task.step_seconds, rel_tol=1e-6):
       self.note += (
-        f"\nan action lasts {self.dt:g} s, {self._num_substeps} x {timestep:g} "
-        f"s, and not step_seconds={task.step_seconds:g}")
+        f"\nan action lasts {self.dt:g} s, {number} x {timestep:g} s, and not "
+        f"step_seconds={task.step_seconds:g}")
     self.advice = (
       f"{model.path} is simulated by {model.backend} with a time step of "
       f"{timestep:g} s; try <option timestep='{timestep / 2:g}'/>, or another "
@@ -123,10 +123,9 @@ class Robot:
 
 
 def _of_this_moment(sys: Any, physics: Any) -> Any:
-  """Returns MJX's state with places and speeds of its `q` and `qd`.
+  """Returns MJX's state with places, speeds and sensors of its `q` and `qd`.
 
-  MuJoCo's step ends with those of before, and so with sensors of them. Forces
-  and accelerations stay: of the last time step.
+  MuJoCo's step ends with those of before; forces and accelerations stay so.
   """
   from brax import base
   from mujoco import mjx
@@ -183,8 +182,8 @@ def from_mjcf(
     raise ValueError(
       f"task={task!r} has only one of describe and descriptor; give both.")
   for name, parameters in _CALLED_WITH.items():
-    if getattr(made, name) is not None:
-      _check_takes(f"task={task!r}: {name}", getattr(made, name), *parameters)
+    if function := getattr(made, name):
+      _check_takes(f"task={task!r}: {name}", function, *parameters)
   return Robot(model, made)
 
 

@@ -18,9 +18,7 @@ _TOUCH_DISTANCE = 1e-3
 
 
 class RobotState:
-  """Tells where a robot's parts are at one moment, and how they move.
-
-  Names are those of the file; one that isn't there is refused.
+  """Tells where the parts of a file are at one moment, and how they move.
 
   Attributes:
     model: the robot.
@@ -201,8 +199,7 @@ def stand(model: RobotModel) -> Task:
   root = model.root
   height = _initial_height(model)
 
-  def reward(before: RobotState, after: RobotState, action: Array) -> Array:
-    del before
+  def reward(_: RobotState, after: RobotState, action: Array) -> Array:
     is_high = jnp.clip(after.position(root)[2] / height, 0, 1)
     is_upright = (after.upright(root) + 1) / 2
     return is_high * is_upright - _effort(action)
@@ -218,8 +215,7 @@ def reach(model: RobotModel) -> Task:
   """
   tip = model.names("body")[-1]
 
-  def reward(before: RobotState, after: RobotState, action: Array) -> Array:
-    del before
+  def reward(_: RobotState, after: RobotState, action: Array) -> Array:
     distance = jnp.linalg.norm(after.position(tip) - after.goal)
     return -distance - _effort(action)
 

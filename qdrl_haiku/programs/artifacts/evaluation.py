@@ -56,7 +56,7 @@ def summarize_evaluation(
   means: dict[str, float] = {}
   if evaluation.descriptors is not None:
     assert descriptor is not None
-    found = np.mean(evaluation.descriptors[0], axis=0, dtype=np.float64)
+    found = np.asarray(evaluation.descriptors[0], np.float64).mean(axis=0)
     names = [f"descriptor/{name}" for name in descriptor.names]
     means = dict(zip(names, found.tolist(), strict=True))
   return {

@@ -129,11 +129,13 @@ class RunDirectory:
     """Returns what the run in the directory was started with."""
     try:
       settings = json.loads((self.path / "config.json").read_text())
-      return settings | {}  # Or it's no dict.
-    except (OSError, TypeError, ValueError) as error:
+      if not isinstance(settings, dict):
+        raise ValueError("It holds no settings.")
+    except (OSError, ValueError) as error:
       raise ValueError(
         f"{self.path} holds no run: its config.json can't be read; name the "
         "directory of a run.") from error
+    return settings
 
   def write_json(self, name: str, value: Record) -> None:
     """Writes a JSON file whole or not at all."""

@@ -56,16 +56,3 @@ def test_improvement_is_the_share_of_pairs_that_are_won():
   number = stats.mannwhitneyu(first[0], second[0]).statistic / 9
   assert estimate.value == pytest.approx((number + 1) / 2)
   assert 0.5 <= estimate.low < estimate.value < estimate.high <= 1
-
-
-def test_the_interval_of_improvement_draws_both_methods_again():
-  first, second = np.array([1.0, 4.0]), np.array([2.0, 3.0])
-  pairs = itertools.product(
-    itertools.product(first, repeat=2), itertools.product(second, repeat=2))
-
-  def share(pair):
-    return np.mean([x > y for x, y in itertools.product(*pair)])
-
-  low, high = _exact(share, pairs)
-  found = statistics.probability_of_improvement([first], [second])
-  assert found == (0.5, low, high)
