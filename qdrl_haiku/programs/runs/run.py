@@ -79,8 +79,7 @@ def run(
       directory.check_begins()
   validation.check_valid_mesh(setup)
   seeds = validation.valid_seeds(setup, config)
-  run_key = _run_key(seeds, mesh)
-  made = programs(trainer, run_key)
+  made = programs(trainer, _run_key_shape(seeds, mesh))
   plan = memory.memory_plan(
     trainer, made.state, made.initial, config.num_reevaluations)
   available = memory.available_memory_bytes(mesh.local_devices)
@@ -100,7 +99,7 @@ def run(
     interruption.interruptible() as interrupted,
   ):
     training = _Training(
-      setup, config, settings, made, seeds, run_key, directory)
+      setup, config, settings, made, seeds, _run_key(seeds, mesh), directory)
     return training.train(interrupted, callback)
 
 
@@ -242,6 +241,16 @@ class _Training:
       self._draw_pictures(self._directory.path)
     divergence.check_end_without_divergence(
       record.get("diverged", 0), self._number)
+
+
+def _run_key_shape(
+  seeds: range, mesh: jax.sharding.Mesh
+) -> jax.ShapeDtypeStruct:
+  """Returns shape, dtype and sharding of `_run_key`, however many seeds."""
+  dtype = jax.eval_shape(lambda: jax.random.key(0)).dtype
+  shape = (len(seeds),) if len(seeds) > 1 else ()
+  replicated = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+  return jax.ShapeDtypeStruct(shape, dtype, sharding=replicated)
 
 
 def _run_key(seeds: range, mesh: jax.sharding.Mesh) -> types.Key:
