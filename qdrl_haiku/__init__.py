@@ -32,6 +32,7 @@ _ROOMS = {
   "replay": "",
   "runs": "programs.",
   "skills": "",
+  "specs": "",
   "training": "",
   "types": ""}
 _OF_EXPERIMENT = ("Config", "read_config", "train")

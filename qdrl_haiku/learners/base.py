@@ -94,7 +94,8 @@ class Learner(NamedTuple):
     batches_per_update: N, how many batches one call of `update` takes, for one
       critic step each; of an on-policy learner, its critic steps per rollout.
     genotype: (state) -> what a repertoire stores of an agent: no optimisers, no
-      target networks.
+      target networks. Variation changes leaves below a name that ends in
+      "params"; if there is no such name, every float, statistics too.
     from_genotype: (genotype) -> state, with fresh optimisers and with target
       networks equal to the online ones.
     declared: declarations of the hyperparameters, by name (a leaf's path in
@@ -113,7 +114,10 @@ class Learner(NamedTuple):
     stores: names of the transitions' extras that `update` learns from: of those
       that `act` returns, or the environment has (see `types.Transition`).
     memory: () -> what an agent remembers where an episode begins, any tree of
-      arrays; () for most.
+      arrays without leading axes; () for most. Actors put it back where an
+      episode ends, and carry it on from rollout to rollout, also in a member
+      that gets another's weights. `update` sees of it what `act` returns among
+      its extras and the learner `stores`.
     policy: (state) -> `PolicyParts`, what an export writes as .npz; None if the
       policy is of other parts.
   """

@@ -50,6 +50,9 @@ def check(
       f"learns_from={learner.learns_from!r} is unknown; give 'replay' or "
       "'rollout'.")
   check_learner_acts(learner)
+  is_on_policy = learner.learns_from == "rollout"
+  if is_on_policy or "truncation" in learner.stores:
+    extras["truncation"] = _array()
   key = jax.eval_shape(lambda: jax.random.key(0))
   hyperparams = jax.tree.map(lambda _: _array(), learner.hyperparams)
   shapes = functools.partial(_shapes, learner, extras)
@@ -71,9 +74,8 @@ def check(
       "it among its extras, or take an environment that has it.")
 
   batches = (learner.batches_per_update, batch_size)
-  if learner.learns_from == "rollout":
+  if is_on_policy:
     batches = rollout_shape
-    extras["truncation"] = _array()
   extras_of_batches: types.Tree = {
     name: jax.ShapeDtypeStruct((*batches, *x.shape), x.dtype)
     for name, x in extras.items()}
@@ -236,8 +238,8 @@ def _shapes(
       f"the learner's {name} looks for {error}, which is none of its "
       f"hyperparameters ({', '.join(hyperparams)}) and none of the extras that "
       f"its batches hold ({', '.join(extras) or 'none'}); an extra of "
-      f"transitions is stored only if Learner.stores=({error},) names it."
-    ) from error
+      f"transitions is stored only if Learner.stores=({error},) names it, and "
+      "'truncation' always with learns_from='rollout'.") from error
 
 
 def _array(*shape: int) -> types.Tree:

@@ -36,7 +36,7 @@ from qdrl_haiku.map_elites.pbt_emitter import (
   PBTEmitterState,
   pbt_emitter,
 )
-from qdrl_haiku.map_elites.repertoire import Repertoire
+from qdrl_haiku.map_elites.repertoire import PlacesFn, Repertoire
 from qdrl_haiku.map_elites.resampling import (
   DeepArchive,
   Resampling,

@@ -45,15 +45,17 @@ class Container(NamedTuple):
     tessellation: of the repertoire that it shows, with C cells or places.
     init: (genotype, extras) -> state, without individuals; for examples of a
       genotype and of what is kept by name beside each, or their shapes.
-    add: (state, evaluated) -> state; `evaluated.extra` has what is kept alone,
-      and fitness may be [B, M], of M objectives.
+    add: (state, evaluated) -> state; individuals that aren't finite have to be
+      left out (`Repertoire.candidates(*evaluated).valid`). `evaluated.extra`
+      has what is kept alone, and fitness may be [B, M], of M objectives.
     show: (state) -> the `Repertoire` [C, ...] from which emitters sample, which
       is measured, drawn and saved. Its fitness is one number per cell.
-    name: which a file has, so that it is told from others.
+    name: which a file has, so that it is told from others; the text of
+      `--tessellation` where that names the container.
     keeps: names of what is kept of `evaluated.extra`, beside what an emitter
       says of its individuals.
     again: which individuals it wants to be evaluated again; None for none.
-    metrics: (state) -> numbers by name, [], for the row of a generation.
+    metrics: (state) -> numbers by name, [], `qd/<name>` in a generation's row.
     shared: a tree prefix of the state: True for arrays that devices may share
       along their first axis; False for all others.
   """
@@ -92,7 +94,8 @@ def one_per_place(
 
   Args:
     tessellation: of C places, such as `Unstructured`.
-    places: says where individuals are written, see `PlacesFn`.
+    places: (repertoire, `Candidates` [B]) -> int32 [B], the place in which
+      each is written, no two alike; C + its index for one that isn't kept.
     name: see `Container`.
   """
   return Container(
@@ -124,6 +127,11 @@ def fill_container(
     raise ValueError(
       f"a {type(container).__name__} is no map_elites.Container; give one, "
       "such as map_elites.cells(map_elites.Grid(...)).")
+  if missing := {*container.keeps} - evaluated.extra.keys():
+    raise ValueError(
+      f"the container keeps {', '.join(sorted(missing))}, which isn't known of "
+      f"evaluated individuals ({', '.join(evaluated.extra) or 'nothing is'}); "
+      "keep what is.")
   size = evaluated.fitness.shape[0]
   extra = {name: evaluated.extra[name] for name in container.keeps}
   extra |= {

@@ -175,7 +175,9 @@ class Repertoire:
     if not jnp.size(fitness):
       return self
     new = self.candidates(genotypes, fitness, descriptors, extras)
-    found = places(self, new)
+    size, num_cells = new.fitness.size, self.fitness.shape[0]
+    found = jnp.where(
+      new.valid, places(self, new), num_cells + jnp.arange(size))
 
     def write(stored: Array, values: Array) -> Array:
       return stored.at[found].set(values, mode="drop", unique_indices=True)

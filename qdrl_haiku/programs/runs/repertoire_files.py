@@ -76,6 +76,12 @@ class RepertoireFiles:
     found = map_elites.metrics(repertoire, self._qd.qd_offset)
     return records.record_numbers(jax.device_get(found))
 
+  def first_metrics(self, state: State) -> Row:
+    """Returns the metrics before the first generation, the container's too."""
+    own = jax.device_get(self._qd.container.metrics(state.repertoire))
+    return self.metrics(self.shown(state)) | records.record_numbers(
+      {f"qd/{name}": x for name, x in own.items()})
+
   def _reevaluate_all(
     self, state: State, run_key: types.Key
   ) -> Reevaluation | None:

@@ -150,7 +150,7 @@ class _Training:
     if recorder is not None and not done:
       self._record, first_row = records.first_record(
         self._record, self._seeds[0], self._state,
-        recorder.metrics(recorder.shown(self._state)))
+        recorder.first_metrics(self._state))
     # That of a run which is at its end already.
     row: Row = (directory.rows("metrics.jsonl") or [{}])[-1]
     for generation in range(done + 1, self._number + 1):
