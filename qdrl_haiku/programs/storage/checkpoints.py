@@ -77,6 +77,7 @@ class Checkpoints:
           checkpointer.save(folder, args=self._ocp.args.StandardSave(stored))
         if is_first:  # orbax has been seen to leave out parts silently.
           _check_shapes(name, self._shapes_in(folder), _shapes(stored), False)
+      hosts.wait_for_all_hosts("checkpoint was looked at")
       if hosts.is_first_host():
         checksums.write_checksums(partial)
         partial.rename(self._path / str(step))
