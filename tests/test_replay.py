@@ -9,7 +9,6 @@ import pytest
 from scipy import stats
 
 from qdrl_haiku import replay, types
-from tests import jaxprs
 
 _CAPACITY = 7
 _BUFFER = replay.uniform(_CAPACITY)
@@ -77,14 +76,6 @@ def test_samples_are_uniform_among_the_rows_that_are_stored():
     assert stats.chisquare(counts).pvalue > 0.01
 
 
-def test_all_batches_are_drawn_in_one_gather():
-  state = _filled(7)
-  gathers = jaxprs.named(
-    lambda s, k: _BUFFER.sample(s, k, (4, 2, 8)), "gather", state,
-    jax.random.key(0))
-  assert [e.outvars[0].aval.shape for e in gathers] == [(4, 2, 8)]
-
-
 def test_can_sample_from_the_number_stored():
   can_sample = jax.jit(_BUFFER.can_sample)
   state = _filled(3)
@@ -104,8 +95,7 @@ def test_more_rows_than_the_capacity_are_refused():
   (lambda x: jax.tree.map(lambda leaf: leaf[0], x), "observation is float32"),
   (lambda x: x._replace(observation=x.observation[:, :1]), r"\(3, 1\), not"),
   (lambda x: x._replace(reward=x.reward[0]), "reward is float32()"),
-  (lambda x: x._replace(discount=x.discount / 2), "discount is .*, not int32"),
-])
+  (lambda x: x._replace(discount=x.discount / 2), "discount is .*, not int32")])
 def test_what_would_be_broadcast_or_cut_is_refused(change, says):
   buffer = replay.uniform(_CAPACITY)
   rows = _transitions((3,))._replace(discount=jnp.ones(3, jnp.int32))

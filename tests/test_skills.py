@@ -67,13 +67,11 @@ def test_every_kind_has_the_density_of_its_formula(prior, expected):
     return skill, log_prob, loss, *rewards
 
   skill, log_prob, loss, reward, zero = use(
-    jax.random.split(jax.random.key(0), 20)
-  )
+    jax.random.split(jax.random.key(0), 20))
   assert skill.shape == (20, prior.size) and skill.dtype == jnp.float32
   assert log_prob.shape == loss.shape == (20,)
   np.testing.assert_allclose(
-    log_prob, [expected(z) for z in np.float64(skill)], rtol=1e-6
-  )
+    log_prob, [expected(z) for z in np.float64(skill)], rtol=1e-6)
   np.testing.assert_allclose(reward, -loss - log_prob, rtol=1e-5)
   np.testing.assert_allclose(zero, 0.0, atol=2e-6)
 
@@ -83,8 +81,7 @@ def test_every_kind_has_the_density_of_its_formula(prior, expected):
   (skills.categorical(3), [0, 1, 0], [0.0, 1.0, 0.0]),
   (_CIRCLE, [3.0, -4.0], [0.6, -0.8]),
   (_CIRCLE, [1e30, 0.0], [1.0, 0.0]),
-  (skills.normal(2), [0.5, -3.0], [0.5, -3.0]),
-])
+  (skills.normal(2), [0.5, -3.0], [0.5, -3.0])])
 def test_constant_always_draws_the_one_skill(prior, skill, expected):
   sample = skills.constant_skill(prior, skill).sample(jax.random.key(0))
   assert sample.dtype == np.float32
@@ -95,8 +92,7 @@ def test_constant_always_draws_the_one_skill(prior, skill, expected):
   (skills.categorical(3), -1, "skill is -1: give an index from 0 to 2"),
   (skills.categorical(3), [1, 1, 0], "one-hot vector of 3"),
   (_CIRCLE, [0.0, 0.0], "not all 0"),
-  (_CIRCLE, [1.0, 0.0, 0.0], "give 2 finite numbers"),
-])
+  (_CIRCLE, [1.0, 0.0, 0.0], "give 2 finite numbers")])
 def test_constant_refuses_what_is_no_skill_of_the_prior(prior, skill, message):
   with pytest.raises(ValueError, match=message):
     skills.constant_skill(prior, skill)
@@ -111,8 +107,7 @@ def test_directions_in_more_than_three_dimensions_are_refused():
   (skills.categorical(3), [[0.1, 2.0, 1.0], [-1.0, -3.0, -2.0]],
    [[0, 1, 0], [1, 0, 0]]),
   (skills.sphere(2), [[3.0, -4.0], [0.0, 0.0]], [[0.6, -0.8], [1.0, 0.0]]),
-  (skills.normal(2), [[3.0, -4.0, 1.0, 1.0]], [[3.0, -4.0]]),
-])
+  (skills.normal(2), [[3.0, -4.0, 1.0, 1.0]], [[3.0, -4.0]])])
 def test_the_mode_is_the_likeliest_skill_and_always_one(
   prior, parameters, expected
 ):

@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from qdrl_haiku import environments
 from qdrl_haiku.cpu import batching, noise, xla
 from tests import jaxprs, kernels, marks
 
@@ -42,10 +41,8 @@ def test_elsewhere_than_on_cpus_nothing_is_rewritten(monkeypatch):
   expected = jax.vmap(_physics)(_X)
   monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
   batched = batching.rewrite_for_batching(_physics, _SPEC)
-  names = [e.primitive.name for e in jaxprs.equations(batched, _X)]
-  assert {"dot_general", "scatter-add"} < set(names)
-  # The robot's own loop, and none for its scatter.
-  assert names.count("scan") + names.count("while") == 1
+  names = {e.primitive.name for e in jaxprs.equations(batched, _X)}
+  assert {"dot_general", "scatter-add"} < names
   compiled = jax.jit(batched).lower(_X).compile()
   assert not kernels.num_marked(compiled)
   for actual, x in zip(compiled(_X), expected, strict=True):
@@ -149,27 +146,13 @@ def test_keys_are_taken_and_python_is_called_once_whatever_the_batch():
   np.testing.assert_array_equal(actual[1], expected[1])
 
 
-@marks.ON_CPU
-def test_steps_of_environments_are_one_kernel():
-  env = environments.create("point_maze")
-  state = jax.eval_shape(env.reset, jax.random.split(jax.random.key(0), 2))
-  action = jax.ShapeDtypeStruct((2, env.action_size), jnp.float32)
-  compiled = jax.jit(env.advance).lower(state, action).compile()
-  assert bool(kernels.num_marked(compiled)) == _MAKES_KERNELS
-
-
-@pytest.mark.parametrize(("shape", "implementation", "kernel"), [
-  ((), "threefry2x32", True), ((0, 3), "threefry2x32", False),
-  ((256, 6), "threefry2x32", True),
+@pytest.mark.parametrize(("shape", "implementation"), [
+  ((), "threefry2x32"), ((0, 3), "threefry2x32"), ((256, 6), "threefry2x32"),
   # Which threads share.
-  ((300, 200), "threefry2x32", False), ((5,), "rbg", None)])
-def test_it_is_what_jax_draws(shape, implementation, kernel):
+  ((300, 200), "threefry2x32"), ((5,), "rbg")])
+def test_it_is_what_jax_draws(shape, implementation):
   key = jax.random.key(7, impl=implementation)
-  compiled = (
-    jax.jit(lambda key: noise.normal_noise(key, shape)).lower(key).compile())
-  if kernel is not None and jax.default_backend() == "cpu":
-    assert kernels.num_marked(compiled) == kernel
-  drawn = compiled(key)
+  drawn = jax.jit(lambda key: noise.normal_noise(key, shape))(key)
   assert (drawn.shape, drawn.dtype) == (shape, jnp.float32)
   expected = jax.random.normal(key, shape)
   np.testing.assert_allclose(drawn, expected, rtol=1e-5, atol=1e-6)

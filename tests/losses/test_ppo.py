@@ -8,7 +8,6 @@ import pytest
 from absl.testing import parameterized
 
 from qdrl_haiku import losses
-from tests.learners import reference
 
 _E = np.e
 # rho = e^0.5 = 1.65 or e^-1 = 0.37, of which 0.8 to 1.2 are within the clip.
@@ -59,28 +58,6 @@ class PPOTest(chex.TestCase):
       v_tm1=jnp.array([2.0, 3.0, 4.0]), v_t=jnp.array([3.0, 8.0, 6.0]),
       lambda_=0.5)
     np.testing.assert_allclose(advantages, [1.0, 2.0, 0.0])
-
-
-@pytest.mark.parametrize("lambda_", [0.0, 0.9, 1.0])
-def test_advantages_are_those_of_numpy_with_episodes_ending_in_between(lambda_):
-  rng, size = np.random.default_rng(0), 40
-  ends = rng.choice(["no", "terminated", "truncated"], size, p=(0.7, 0.1, 0.2))
-  values, next_values = rng.normal(size=(2, size))
-  goes_on = np.flatnonzero(ends[:-1] == "no")
-  next_values[goes_on] = values[goes_on + 1]
-  numbers = (
-    rng.normal(size=size), 0.95 * (ends != "terminated"), ends == "truncated",
-    values, next_values)
-  assert {*ends} == {"no", "terminated", "truncated"}
-  found = losses.ppo_advantages(*map(jnp.float32, numbers), lambda_)
-  expected = reference.advantages(*numbers, lambda_)
-  np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
-  if lambda_ == 1:
-    # The targets are then plain returns: of the last episode, bootstrapped.
-    last = np.flatnonzero(ends[:-1] != "no")[-1] + 1
-    weights = np.cumprod([1.0, *numbers[1][last:]])
-    rest = np.sum(weights * [*numbers[0][last:], next_values[-1]])
-    np.testing.assert_allclose(found[last] + values[last], rest, rtol=1e-4)
 
 
 def test_numbers_of_another_rank_are_refused():
