@@ -14,8 +14,7 @@ from qdrl_haiku.types import Hyperparams
 LARGEST = 2**31 - 1
 """Largest int32, with which jax counts and indexes."""
 SMALLEST_FLOAT, LARGEST_FLOAT = 1e-30, 1e30
-"""Magnitudes between which float32 neither overflows nor becomes subnormal,
-which XLA may flush to zero, when numbers are multiplied or divided."""
+"""Between them products neither overflow nor become subnormal in float32."""
 
 
 class Refusals(ValueError):
@@ -108,8 +107,7 @@ def check_hyperparams(hyperparams: Hyperparams, defaults: Hyperparams) -> None:
   """Refuses hyperparameters that lack some of a learner's own defaults."""
   given = trees.tree_leaf_names(hyperparams)
   names = trees.tree_leaf_names(defaults)
-  missing = [name for name in names if name not in given]
-  if missing:
+  if missing := [name for name in names if name not in given]:
     raise ValueError(
       f"hyperparams lack {', '.join(missing)}; give a tree like the learner's "
       "own, Learner.hyperparams.")

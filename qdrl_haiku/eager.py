@@ -21,8 +21,7 @@ class _Static:
   """An argument that isn't traced: equal to itself, or to the same value."""
 
   def __init__(self, value: object) -> None:
-    # Holding it, so that no other object gets its id.
-    self.value = value
+    self.value = value  # Held, so that no other object gets its id.
     by_value = isinstance(value, (numbers.Number, str, MethodType))
     self._key = (type(value), value if by_value else id(value))
 
@@ -38,10 +37,9 @@ def compiled_if_eager(*static: str) -> Callable[[_Function], _Function]:
 
   Within a trace, such as that of `jax.jit`, the function runs as it is written.
   Elsewhere it's compiled once for each combination of array shapes and static
-  arguments, which `static` names. Numbers are compared by value, everything
-  else (an environment, a learner, a function) by identity: so later changes to
-  attributes of a static object aren't seen; make a new object. The last 16
-  programs of each function are kept.
+  arguments, which `static` names; the last 16 programs are kept. Numbers are
+  compared by value, everything else (an environment, a learner, a function) by
+  identity: so later changes of a static object aren't seen; make a new one.
   """
 
   def decorate(function: _Function) -> _Function:

@@ -15,8 +15,7 @@ def file_written_whole(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
   """Lets a file be written beside its place, which it takes in the end.
 
   A kill at any moment leaves the old file or the new one, and perhaps a part of
-  the new one at the temporary path, see `is_file_cut_short`. That path is
-  random, so that nobody can put a file or a link there first.
+  it at the temporary path, which is random: nobody can put a link there first.
   """
   path = pathlib.Path(path)
   mark = f"{_MARK}-{secrets.token_hex(8)}"

@@ -17,11 +17,9 @@ from qdrl_haiku.types import Array, Key, Tree
 class ReplayState(NamedTuple):
   """Holds the contents of a buffer."""
 
-  # A tree of the example's structure, leaves [capacity, ...].
-  storage: Tree
+  storage: Tree  # Of the example's structure, leaves [capacity, ...].
   position: Array  # int32 [], where the next transition goes.
-  # int32 [], how many transitions there are, at most the capacity.
-  size: Array
+  size: Array  # int32 [], how many transitions there are.
 
 
 class ReplayBuffer(NamedTuple):
@@ -34,11 +32,9 @@ class ReplayBuffer(NamedTuple):
       overwritten when the buffer is full. B is at most the capacity. Other
       shapes, and floats for an example of integers, are refused.
     sample: (state, key, shape) -> transitions [*shape, ...], drawn uniformly
-      and with replacement in one gather; the key is consumed. The buffer
-      must not be empty.
+      and with replacement in one gather. The buffer must not be empty.
     can_sample: (state, n) -> bool [], whether at least n are there.
-    add_where: (state, transitions [B, ...], where bool [B]) -> ReplayState:
-      adds only the transitions where `where` is true.
+    add_where: (state, transitions [B, ...], where bool [B]) -> ReplayState.
     draw: (state, key, shape) -> int32 [*shape], the places from which `sample`
       gathers with that key.
     later: (state, places int32 [...], n) -> (int32 [...], bool [...]): the
@@ -83,12 +79,12 @@ def uniform(capacity: int) -> ReplayBuffer:
       size=jnp.minimum(state.size + num_added, capacity))
 
   def count(state: ReplayState, transitions: Tree) -> int:
+    """Returns B; refuses what would be broadcast or cut."""
     rows = jax.eval_shape(lambda x: x, transitions)
     shape = jax.tree.leaves(rows)[0].shape
     batch_size = shape[0] if shape else 1
 
     def expect(stored: Array, new: Array) -> jax.ShapeDtypeStruct:
-      """Returns what is stored as it is, without broadcasting or cutting."""
       is_float = jnp.issubdtype(stored.dtype, jnp.floating)
       fits = is_float or not jnp.issubdtype(new.dtype, jnp.floating)
       return jax.ShapeDtypeStruct(

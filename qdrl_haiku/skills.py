@@ -31,10 +31,9 @@ class SkillPrior(NamedTuple):
     discriminator_loss: (parameters [parameter_size], skill [K]) -> [].
     reward: (parameters [parameter_size], skill [K], log_prior []) -> [], with
       no gradient.
-    mode: (parameters [..., parameter_size]) -> skills [..., K], the likeliest
-      by a discriminator.
-    validate: (numbers) -> skill [K], float32, of this kind; raises ValueError
-      where they are none. Not for traced values.
+    mode: (parameters [..., parameter_size]) -> skills [..., K], the likeliest.
+    validate: (numbers) -> skill [K], float32; raises ValueError where they are
+      none of this kind. Not for traced values.
   """
 
   size: int
@@ -49,7 +48,7 @@ class SkillPrior(NamedTuple):
 
 
 def categorical(num_skills: int) -> SkillPrior:
-  """Returns the prior of discrete skills, all equally likely.
+  """Returns the prior of K >= 2 one-hot skills, all equally likely.
 
   Eysenbach et al. (2018), "Diversity is all you need", section 3.2.
 
@@ -215,8 +214,7 @@ class SkillConfig(Settings):
   def sampling(self) -> Literal["fixed", "episode"]:
     """Sampling of skills while agents train."""
     default = "fixed" if self.skill_type == "discrete" else "episode"
-    sampling = self.skill_sampling or default
-    return "fixed" if sampling == "fixed" else "episode"
+    return "fixed" if (self.skill_sampling or default) == "fixed" else "episode"
 
   @property
   def num_eval_episodes(self) -> int:

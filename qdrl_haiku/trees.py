@@ -77,10 +77,7 @@ def named_tree_leaves(tree: Tree) -> list[tuple[str, Array]]:
 
 
 def tree_leaves_by_name(tree: Tree) -> dict[str, Tree]:
-  """Names the leaves of a tree, such as hyperparameters or a search space.
-
-  The names are their paths joined by "/"; it's an error if two are the same.
-  """
+  """Returns a tree's leaves by name; it's an error if two are the same."""
   names, leaves = tree_leaf_names(tree), jax.tree.leaves(tree)
   if len({*names}) < len(names):
     raise ValueError(

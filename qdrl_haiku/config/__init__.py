@@ -12,6 +12,5 @@ from qdrl_haiku.config.tree import (
   check_config_tree,
   config_tree_flags,
   config_tree_values,
-  kind_in_config_tree,
   replace_in_config_tree,
 )

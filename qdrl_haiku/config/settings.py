@@ -2,8 +2,8 @@
 
 A setting is a field of a frozen dataclass that stands beside what it
 configures. A configuration is a tree of such dataclasses: a field's value may
-be another one (a section), or one of several by name (a choice). The names of
-settings are unique in a tree, but for those that the kinds of a choice share.
+be another one (a section), or one of several by name (a choice). Names are
+unique in a tree, but for those that the kinds of a choice share.
 """
 
 import contextlib
@@ -38,11 +38,9 @@ class Declaration(NamedTuple):
   above: float = -math.inf  # An exclusive lower bound, likewise.
   # All words that the value may be; empty for any.
   choices: tuple[str, ...] = ()
-  # Settings of the same dataclass, with those of their values with which this
-  # one has an effect.
+  # Settings of the same class, with their values with which it has an effect.
   only: Mapping[str, tuple[object, ...]] = NOTHING
-  # A part of the whole configuration without which this setting has no effect,
-  # as the root's `missing` names it.
+  # A part, as the root's `missing` names it, without which it has no effect.
   needs: str | None = None
   may_change: bool = False  # Whether a resumed run may have another value.
   # The name in `config.json` and on command lines; None for the field's own, ""
@@ -50,8 +48,7 @@ class Declaration(NamedTuple):
   flag: str | None = None
   offered: bool = True  # Whether command lines have it.
   repeatable: bool = False  # Whether each element has a flag of its own.
-  # Whether a whole configuration may leave the value open, as None, and fills
-  # it in where it is built; elsewhere it is always there.
+  # Whether a whole configuration may leave it None, to fill it in when built.
   open: bool = False
   title: str = ""  # The section of `--help`, "" for that of the configuration.
   # Of a choice, the configurations by name.
@@ -150,9 +147,8 @@ def setting_kinds(owner: type["Settings"]) -> Mapping[str, Kind]:
   found = {}
   for field in dataclasses.fields(owner):
     kind, declared = Kind.of(hints[field.name]), Declaration.of(field)
-    if declared is not None and declared.open:
-      kind = kind._replace(optional=True)
-    found[field.name] = kind
+    is_open = declared is not None and declared.open
+    found[field.name] = kind._replace(optional=kind.optional or is_open)
   return found
 
 

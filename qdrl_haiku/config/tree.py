@@ -29,7 +29,7 @@ class Flag(NamedTuple):
   name: str  # Without dashes.
   kind: Kind  # Of its values.
   default: object  # Its value where it isn't given.
-  declared: Declaration  # The declaration.
+  declared: Declaration
   section: str  # The title under which `--help` lists it.
 
   def text(self, value: object) -> str:
@@ -81,10 +81,9 @@ def _nodes(config: Settings) -> Iterator[_Node]:
 
 
 def config_tree_flags(config: Settings) -> dict[str, Flag]:
-  """Returns the flags of all settings in a tree, and in all of its choices.
+  """Returns the flags of all settings in a tree, and of all kinds, by name.
 
-  They are named, in the order of declaration, with the tree's values as their
-  defaults. Flags of several kinds are there once.
+  They are in the order of declaration; defaults are the tree's values.
   """
   found: dict[str, Flag] = {}
   for node in _nodes(config):
@@ -101,18 +100,10 @@ def _kind_name(declared: Declaration, value: Settings) -> str:
     name for name, kind in declared.kinds.items() if type(kind) is type(value))
 
 
-def kind_in_config_tree(config: Settings, name: str) -> str:
-  """Returns the name of the kind that a choice has, by its field."""
-  node = next(x for x in _nodes(config) if x.field.name == name)
-  assert node.declared is not None
-  return _kind_name(node.declared, node.value)
-
-
 def config_tree_values(config: Settings) -> Changes:
   """Returns the values of all settings that a configuration has, by flag.
 
-  They are as JSON has them. A hyperparameter with a flag of its own that isn't
-  given is None.
+  They are as JSON has them. A hyperparameter that isn't given is None.
   """
   found: Changes = {}
   for node in _nodes(config):

@@ -37,8 +37,7 @@ class Controller(NamedTuple):
   """A record of pure functions over fitness and hyperparameters.
 
   The state is any tree of arrays, () for a controller that remembers nothing.
-  It is checkpointed with the population, equal on every device, and handed from
-  one decision to the next.
+  It is checkpointed with the population, and equal on every device.
 
   Attributes:
     init: (key, population_size) -> (state, hyperparameters), the latter with
@@ -47,9 +46,8 @@ class Controller(NamedTuple):
       called once after each generation, in the burn-in period too.
     operators: names of what may happen to a member; `Decision.operator`
       indexes it. The first is "survive": the member stays as it is, without a
-      row of the lineage. The others stand in these rows and tell how the new
-      hyperparameters were made: of PBT's children "perturb", "resample" and
-      "mixed", and "copy" where nothing is searched.
+      row of the lineage. The others stand in these rows, and tell how the new
+      hyperparameters were made.
   """
 
   init: Callable[[Key, int], tuple[Tree, Hyperparams]]

@@ -52,8 +52,7 @@ def explore(
   """Makes the function that perturbs or resamples hyperparameters.
 
   It is (key, the parents' hyperparameters [n]) -> the children's [n]; a child
-  that would equal its parent is resampled. It also makes the hyperparameters of
-  a repertoire's variations.
+  that would equal its parent is resampled.
   """
   space = SearchSpace(search_space)
 
@@ -91,14 +90,10 @@ def explore_for_replaced(
   split_keys = jax.vmap(jax.vmap(lambda key: jax.random.split(key, 4)))
   coin_keys, sample_keys = jnp.split(split_keys(leaf_keys), 2, axis=-1)
 
-  def toss(keys: Key, probability: float) -> Array:
-    """Tosses coins [P, L]."""
-    uniform = jax.vmap(jax.vmap(jax.random.uniform))(keys)
-    return uniform < probability
-
-  ups = toss(coin_keys[..., 0], 0.5)
+  uniform = jax.vmap(jax.vmap(jax.random.uniform))
+  ups = uniform(coin_keys[..., 0]) < 0.5
   ups = jnp.where(second_of_pair[:, None], ~ups[elder], ups)
-  resamples = toss(coin_keys[..., 1], config.resample_probability)
+  resamples = uniform(coin_keys[..., 1]) < config.resample_probability
 
   children, fresh = [], []
   like_parent = jnp.ones(parents.shape, bool)

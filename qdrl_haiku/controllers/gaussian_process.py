@@ -37,16 +37,14 @@ class Points(NamedTuple):
 class Parameters(NamedTuple):
   """Holds the parameters of the kernel and of the noise, all positive."""
 
-  variance: Array | float  # [], of the process.
-  noise: Array | float  # [], the variance of the observations' noise.
-  length_scales: Array | float  # [D], on which each coordinate matters.
-  # [], epsilon: the share that changes in one step of time.
-  forgetting: Array | float
+  variance: Array  # [], of the process.
+  noise: Array  # [], the variance of the observations' noise.
+  length_scales: Array  # [D], on which each coordinate matters.
+  forgetting: Array  # [], epsilon: the share that changes in a step of time.
 
 
-# The bounds of `fit_gaussian_process`, for values of variance 1.
-_LOWEST = Parameters(0.05, 1e-3, 0.1, 1e-3)
-_HIGHEST = Parameters(5.0, 1.0, 10.0, 0.5)
+# The bounds of parameters in their order, for values of variance 1.
+_LOWEST, _HIGHEST = (0.05, 1e-3, 0.1, 1e-3), (5.0, 1.0, 10.0, 0.5)
 
 
 class Posterior(NamedTuple):
@@ -77,13 +75,11 @@ def _similarity(parameters: Parameters, first: Points, second: Points) -> Array:
     k = variance exp(-r^2 / 2)
 
   times what `_remembered` returns. For two first changes it is `variance` more,
-  as if they shared an unknown offset: whoever was lucky in an evaluation is the
-  parent, and a child that keeps its own replay and environments may begin below
-  its parent.
+  as if they shared an unknown offset: a parent was lucky in its evaluation.
   """
   # By itself XLA would multiply by the inverse, instead of dividing, on some
   # numbers of devices only, and round differently there.
-  inverse = 1 / jnp.asarray(parameters.length_scales)
+  inverse = 1 / parameters.length_scales
   distance = jnp.sum(((first.position - second.position) * inverse) ** 2)
   alike = jnp.exp(-0.5 * distance)
   return parameters.variance * (alike + first.is_first * second.is_first)
@@ -149,7 +145,8 @@ def fit_gaussian_process(
       lambda x, slope: jnp.nan_to_num(-x * slope), parameters, slopes)
     updates, state = adam.update(descent, state)
     moved = jax.tree.map(lambda x, y: x * jnp.exp(y), parameters, updates)
-    return (jax.tree.map(jnp.clip, moved, _LOWEST, _HIGHEST), state), None
+    bounded = Parameters(*map(jnp.clip, moved, _LOWEST, _HIGHEST))
+    return (bounded, state), None
 
   carry = start, adam.init(start)
   return jax.lax.scan(step, carry, length=num_steps)[0][0]

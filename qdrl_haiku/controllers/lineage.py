@@ -51,8 +51,7 @@ def lineage_rows(
     fitness: [P], before the decision.
     old_hyperparams: leaves [P], before the decision.
     operators: the controller's.
-    cells: int32 [P], the repertoire's cell whose elite took a member's place,
-      -1 for other members.
+    cells: int32 [P], the cell whose elite took a member's place, else -1.
     sampled: leaves [P], those elites' hyperparameters.
 
   Returns:
@@ -70,8 +69,7 @@ def lineage_rows(
     _row(
       generation, step, child, parent=parent, child_fitness=fitnesses[child],
       parent_fitness=fitnesses[parent], old_hyperparams=old[child],
-      new_hyperparams=new[child],
-      operator=operators[code])
+      new_hyperparams=new[child], operator=operators[code])
     | {name: values[child] for name, values in reasons.items()}
     for child, (parent, code) in enumerate(
       zip(decision.parents.tolist(), decision.operator.tolist(), strict=True))
@@ -82,8 +80,7 @@ def lineage_rows(
     _row(
       generation, step, child, child_fitness=fitnesses[child],
       old_hyperparams=old[child], new_hyperparams=joined[child],
-      operator="sample",
-      cell=int(from_cells[child]))
+      operator="sample", cell=int(from_cells[child]))
     for child in elites]
 
 
@@ -111,8 +108,7 @@ def trace_lineage(rows: Iterable[Row], member: int) -> list[Row]:
 
   Returns the rows of the chain, oldest first: from `row["step"]` until the next
   one, the member's ancestor was trained with `row["new_hyperparams"]`. A member
-  with a "reinitialise" row is its own parent, so that the chain goes on to its
-  earlier rows, although it inherited nothing from them.
+  with a "reinitialise" row is its own parent, although it inherits nothing.
   """
   by_child: dict[int, list[Row]] = {}
   for row in sorted(rows, key=lambda row: row["generation"]):
@@ -159,10 +155,8 @@ def schedule_from_lineage(
       "isn't recorded.")
   ends = [row["generation"] for row in chain[1:]] + [generation]
   return [
-    {
-      "generation": trained,
-      "member": row["child"],
-      "hyperparams": row["new_hyperparams"]}
+    {"generation": trained, "member": row["child"],
+     "hyperparams": row["new_hyperparams"]}
     for row, end in zip(chain, ends, strict=True)
     for trained in range(row["generation"] + 1, end + 1)]
 
@@ -184,9 +178,8 @@ def stack_lineage_hyperparams(
 def _row(generation: int, step: int, child: int, **columns: Any) -> Row:
   """Makes a row; columns that aren't given are those of a first agent."""
   return {
-    "generation": int(generation),
-    "step": int(step),
-    "child": child, "parent": -1, "child_fitness": None, "parent_fitness": None,
+    "generation": int(generation), "step": int(step), "child": child,
+    "parent": -1, "child_fitness": None, "parent_fitness": None,
     "old_hyperparams": None} | columns
 
 

@@ -7,7 +7,6 @@ Optimization with Population-Based Bandits", arXiv:2002.02518, algorithm 1.
 import dataclasses
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 
 from qdrl_haiku import eager, prng
@@ -76,9 +75,8 @@ def pb2(config: PB2Config, search_space: Tree) -> Controller:
   resampled, with the operator "reinitialise".
 
   `Decision.reasons` has the predicted change of each suggestion and its
-  deviation, noise included, once a change is known; `Decision.metrics` has the
-  number of known changes and the model's parameters, such as
-  `length_scale/<name>` as a share of the range.
+  deviation, noise included; `Decision.metrics` the number of known changes and
+  the model's parameters, such as `length_scale/<name>`, a share of the range.
 
   Args:
     config: the settings.
@@ -107,13 +105,12 @@ def pb2(config: PB2Config, search_space: Tree) -> Controller:
       raise ValueError(
         f"population_size={population_size} is more than the {window} latest"
         " changes that pb2 models (its window); use a smaller population.")
-    unknown = pb2_model.empty_pb2_model_changes(
-      population_size, len(space.ranges))
+    changes, unknown = (
+      pb2_model.empty_pb2_model_changes(size, len(space.ranges))
+      for size in (window, population_size))
     return PB2State(
       num_decisions=jnp.zeros((), jnp.int32),
-      changes=pb2_model.empty_pb2_model_changes(
-        window, len(space.ranges)),
-      decided=unknown, kept=unknown,
+      changes=changes, decided=unknown, kept=unknown,
       parameters=gaussian_process.init_gaussian_process(1 + len(scales)),
     ), hyperparams
 
@@ -157,14 +154,13 @@ def pb2(config: PB2Config, search_space: Tree) -> Controller:
       decided=upcoming._replace(used=jnp.stack(leaves, axis=1)),
       kept=upcoming._replace(before=fitness, is_first=jnp.zeros_like(replaced)),
       parameters=parameters)
-    model = jax.tree.map(jnp.asarray, parameters)
     return state, Decision(
       parents, space.unflatten(leaves), operator.astype(jnp.int32),
       reasons={"predicted_change": change, "predicted_deviation": deviation},
       metrics={
         "num_changes": jnp.sum(changes.mask, dtype=jnp.float32),
-        "forgetting": model.forgetting, "noise": model.noise,
-        "fitness_length_scale": model.length_scales[0],
-        **dict(zip(scales, model.length_scales[1:], strict=True))})
+        "forgetting": parameters.forgetting, "noise": parameters.noise,
+        "fitness_length_scale": parameters.length_scales[0],
+        **dict(zip(scales, parameters.length_scales[1:], strict=True))})
 
   return Controller(init, update, _OPERATORS)

@@ -8,12 +8,9 @@ import jax.numpy as jnp
 import optax
 
 from qdrl_haiku.controllers import gaussian_process
-from qdrl_haiku.controllers.gaussian_process import (
-  Parameters,
-  Points,
-  Posterior,
-)
-from qdrl_haiku.ranges import Fixed, Interval, Range
+from qdrl_haiku.controllers.gaussian_process import Parameters, Points
+from qdrl_haiku.ranges import Interval, Range
+from qdrl_haiku.ranges import bounds as range_bounds
 from qdrl_haiku.types import Array, Key, Tree
 
 _NUM_FIT_STEPS = 8
@@ -88,14 +85,11 @@ def pb2_model_points(ranges: Sequence[Range], changes: Changes) -> Points:
 def _leaves(ranges: Sequence[Range], position: Array) -> list[Array]:
   """Returns the L hyperparameters of points."""
   positions = iter(position.T[1:])
-  leaves = []
-  for range_ in ranges:
-    if isinstance(range_, Interval):
-      leaves.append(range_.from_unit(next(positions)))
-    else:
-      assert isinstance(range_, Fixed)
-      leaves.append(jnp.full(len(position), range_.value, jnp.float32))
-  return leaves
+  return [
+    x.from_unit(next(positions))
+    if isinstance(x, Interval)
+    else jnp.full(len(position), range_bounds(x)[0], jnp.float32)
+    for x in ranges]
 
 
 def _standardised(changes: Changes) -> tuple[Array, Array, Array]:
@@ -119,8 +113,7 @@ def suggest_by_pb2_model(
 
   The last P changes are those of the members, unknown yet. Returned are leaves
   [P], rounded for survivors; the predicted changes and their deviations [P],
-  noise included, NaN for survivors and before any change is known; and the
-  model's parameters.
+  NaN for survivors and before any change is known; and the model's parameters.
   """
   window = changes.mask.shape[0] - replaced.shape[0]
   values, mean, scale = _standardised(changes)
@@ -159,7 +152,8 @@ def suggest_by_pb2_model(
 
 
 def maximise_pb2_model_bound(
-  key: Key, posterior: Posterior, child: Points, taken: Array, optimism: float
+  key: Key, posterior: gaussian_process.Posterior, child: Points, taken: Array,
+  optimism: float,
 ) -> tuple[Array, Array, Array]:
   """Searches the position whose upper confidence bound is highest.
 
@@ -167,9 +161,8 @@ def maximise_pb2_model_bound(
 
   The deviation is conditioned on pending points too (Desautels et al., 2014,
   "Parallelizing Exploration-Exploitation Tradeoffs in Gaussian Process Bandit
-  Optimization", equation 4). The best of random candidates climb by Adam. Of
-  the positions on their way, the best that isn't near a taken point is
-  returned, with its mean and deviation.
+  Optimization", equation 4). The best random candidates climb by Adam. Of all
+  on their way, the best that isn't near a taken point is returned.
   """
   points = posterior.points
 

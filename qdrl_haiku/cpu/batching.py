@@ -2,9 +2,8 @@
 
 Physics is thousands of operations on a few numbers, which XLA compiles to
 hundreds of kernels. With jax 0.10 a single kernel is 1.3 to 1.7 times as fast
-with 8 instances, and 1.1 to 3 times with 64. Later versions gain nothing by it
-(0.97 to 1.02 with 8 and 64 instances), and can't make one: they have a library
-compute sums of 4,096 numbers and more.
+with 8 instances, and 1.1 to 3 times with 64. Later versions gain nothing by it,
+and can't make one: a library computes sums of 4,096 numbers and more.
 """
 
 from collections.abc import Callable
@@ -49,12 +48,10 @@ def rewrite_for_batching(
     jaxpr = small_operations.rewrite_small_operations(jaxpr)
   treedef = jax.tree.structure(result)
   of_all = jax.vmap(jaxpr_as_fun(jaxpr))
-  many_kernels = jax.jit(of_all)
-  place = _place_of_mark(jaxpr)
-  kernel = (
-    many_kernels
-    if place is None
-    else fusion.fuse_into_one_kernel(of_all, place))
+  kernel: Callable[..., list[jax.Array]]
+  many_kernels = kernel = jax.jit(of_all)
+  if (place := _place_of_mark(jaxpr)) is not None:
+    kernel = fusion.fuse_into_one_kernel(of_all, place)
 
   def call(*args: Tree) -> Tree:
     leaves = jax.tree.leaves(args)

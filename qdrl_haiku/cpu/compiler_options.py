@@ -27,13 +27,12 @@ def compiler_options(platform: str | None = None) -> CompilerOptions:
 
   On GPUs XLA chooses each fusion's kernel by trying several, and some are wrong
   for small arrays: with jax 0.11.2 CrossQ's gradients were NaN (jax issue 39486
-  is alike). So it doesn't try kernels for fusions; it does for matrix products.
+  is alike). So it tries kernels for matrix products only.
 
   On CPUs LLVM's costlier passes take a quarter of the compile time, and gain
   2 % in speed at most. XLA's fusion emitters take another third, and make
   updates 20 % faster, but nothing else. Without any of LLVM's passes the reset
-  of environments compiles three times as fast; it runs at a fifth of the speed,
-  but only once.
+  of environments compiles three times as fast, and runs only once.
   """
   platform = platform or jax.default_backend()
   if switch.is_switched_to_plain() or platform not in ("cpu", "gpu"):

@@ -19,10 +19,10 @@ def fuse_into_one_kernel(
 
   XLA makes a kernel of every few operations, and to start one costs a CPU about
   as much as a thousand additions. A marked call is compiled to one kernel, as
-  XLA does by itself with loops that it finds small enough. The function must
-  have no product, sort or decomposition, nor a large sum with jax 0.11, for
-  which XLA would call a library; with a scatter it's compiled as usual. `place`
-  is the index of a result that is computed from the arguments.
+  small loops are anyway. It must have no product, sort or decomposition, nor a
+  large sum with jax 0.11, for which XLA would call a library; with a scatter
+  it's compiled as usual. `place` is the index of a result that is computed from
+  the arguments.
   """
   many_kernels = jax.jit(function)
   kernel = jax.jit(
@@ -50,10 +50,9 @@ def without_gradient_fusion(x: jax.Array) -> jax.Array:
   """Returns x; on a CPU, XLA doesn't merge its gradient into later loops.
 
   XLA merges a computation into the loops that use its result, and repeats it
-  for each of their numbers: a critic's target for each unit of its last hidden
-  layer, or the gradients of a policy's outputs within their concatenation,
-  without vector instructions. It merges nothing with a loop that may run more
-  than once, so the gradient is put into such a loop.
+  for each of their numbers, such as a critic's target for each unit of its last
+  hidden layer. It merges nothing with a loop that may run more than once, so
+  the gradient is put into such a loop.
   """
   return x
 

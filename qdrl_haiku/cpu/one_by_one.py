@@ -2,9 +2,7 @@
 
 One member's numbers then depend, to the last bit, on that member only. The same
 function under `jax.vmap` is compiled to other code for each number of members,
-and that code rounds differently: a product with one member is no batched
-product; elementwise operations are fused with others, so that other
-multiplications and additions become one instruction with one rounding.
+and that code rounds differently.
 
 A loop's body is compiled by itself, and is the same program whatever is around
 it, with two exceptions that are prevented here: XLA dissolves loops that it
@@ -41,9 +39,7 @@ def one_by_one(function: Callable[..., Tree]) -> Callable[..., Tree]:
 
     def call(i: Array) -> Tree:
       rows = [
-        jax.lax.dynamic_index_in_dim(x, i, keepdims=False)
-        if is_batched
-        else x
+        jax.lax.dynamic_index_in_dim(x, i, keepdims=False) if is_batched else x
         for x, is_batched in zip(leaves, batched, strict=True)]
       return function(*jax.tree.unflatten(treedef, rows))
 

@@ -1,10 +1,9 @@
 """Replaces small products and scatters, so that physics calls no libraries.
 
-Robots turn vectors of three numbers thousands of times per step. On a CPU XLA
-calls a library for each product of a batch and merges nothing with it; a
-multiplication and a sum become part of the loop around them. This makes steps
-of brax's robots 10 to 30 % faster. Scatters become loops, since they can't
-be part of a larger kernel (`batching.py`).
+On a CPU XLA calls a library for each product of a batch and merges nothing with
+it; a multiplication and a sum become part of the loop around them. This makes
+steps of brax's robots, which turn vectors of three numbers, 10 to 30 % faster.
+Scatters become loops, since they can't be part of a larger kernel (`batching`).
 """
 
 import math
@@ -53,9 +52,8 @@ def _evaluate(jaxpr: ClosedJaxpr, args: Iterable[Array]) -> list[Array]:
   values.update(zip(jaxpr.jaxpr.invars, args, strict=True))
 
   def read(variable: Literal | Var) -> Array:
-    if isinstance(variable, Literal):
-      return variable.val
-    return values[variable]
+    return (
+      variable.val if isinstance(variable, Literal) else values[variable])
 
   for equation in jaxpr.jaxpr.eqns:
     results = _apply(equation, [read(x) for x in equation.invars])

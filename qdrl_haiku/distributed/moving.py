@@ -33,10 +33,9 @@ def inherit_by_moving(
   """Replaces members as `controllers.inherit` does, moving only what changes.
 
   The children are replaced one after the other: for each of them, its parent's
-  device sends the parent to all devices. So the number of moves is that of
-  replaced members, whatever the size of the population. With `in_place` parents
-  are read from members that were changed already, which saves a copy; no parent
-  may be a child then.
+  device sends the parent to all devices. With `in_place` parents are read from
+  members that were changed already, which saves a copy; no parent may be a
+  child then.
   """
   first_turn = jnp.int32(turn)
   is_one_device = mesh is None or mesh.size == 1
@@ -52,9 +51,6 @@ def inherit_by_moving(
     num_local = jax.tree.leaves(members)[0].shape[0]
     first = _first(axis_name, num_local)
 
-    def is_due(state: tuple[Tree, Array]) -> Array:
-      return state[1] - first_turn < jnp.sum(is_child)
-
     def replace(state: tuple[Tree, Array]) -> tuple[Tree, Array]:
       after, turn = state
       child = children[turn - first_turn]
@@ -67,7 +63,9 @@ def inherit_by_moving(
         lambda x, row: x.at[place].set(row, mode="drop"), after, parent)
       return after, turn
 
-    return jax.lax.while_loop(is_due, replace, (members, first_turn))
+    return jax.lax.while_loop(
+      lambda state: state[1] - first_turn < jnp.sum(is_child), replace,
+      (members, first_turn))
 
   move = _on_shares(mesh, local, (sharding.SHARDED, sharding.REPLICATED))
   return move(members, (parents, first_turn))

@@ -4,10 +4,9 @@ All that concerns one member alone runs inside `jax.shard_map`, each device on
 its share of the members; what concerns all of them is a few numbers per member
 that are replicated.
 
-All devices have equally many slots, since jax can't shard unevenly. If P isn't
-a multiple of the number of devices, the number of slots S is the next multiple.
-Members 0 to P - 1 are in the first P slots; the spare slots are computed too,
-and their results ignored.
+All devices have equally many slots, since jax can't shard unevenly: S of them,
+the next multiple of their number. Members are in the first P slots; the spare
+ones are computed too, and their results ignored.
 """
 
 import functools
@@ -46,10 +45,9 @@ def population_mesh(
 ) -> Mesh:
   """Makes the mesh of devices over which a population of P is sharded.
 
-  Its one axis, `population`, is over the first n devices, see
-  `num_sharding_devices`, or with several processes over all devices, since each
-  process takes part. `other_sizes` are those of other batches of agents that
-  are sharded over it, the most important first.
+  Its one axis, `population`, is over the first devices, as many as leave the
+  fewest agents on each, or with several processes over all. `other_sizes` are
+  those of other batches of agents, the most important first.
   """
   devices = jax.devices() if devices is None else devices
   size = len(devices)
@@ -82,9 +80,9 @@ def shard_into_slots(mesh: Mesh | None, tree: Tree) -> Tree:
 def all_gather(mesh: Mesh | None, tree: Tree, size: int) -> Tree:
   """Replicates sharded arrays on every device, without the spare slots.
 
-  All arrays are sent at once. Of any two collectives in a program, one has to
-  need the other's result: XLA keeps no order of its own in programs that it has
-  read from a file (`cli.devices`), and devices could wait for ever.
+  All are sent at once. Of any two collectives in a program, one has to need the
+  other's result: XLA keeps no order of its own in programs that it has read
+  from a file (`cli.devices`), and devices could wait for ever.
   """
   if mesh is not None and mesh.size > 1:
     gather = functools.partial(_gather, mesh.size)
@@ -141,8 +139,7 @@ def run_replicated(
 ) -> Callable[..., Any]:
   """Runs a function on every device by itself, inside a compiled function.
 
-  Left alone, XLA would divide even a decision about a few numbers among the
-  devices, which would then talk to each other in the midst of it.
+  Left alone, XLA would divide even a decision about a few numbers among them.
   """
   if mesh is None:
     return function

@@ -5,10 +5,8 @@ Their weights start from Haiku's truncated normal of standard deviation
 1 / sqrt(fan-in) (LeCun et al., "Efficient BackProp", 1998, section 4.6), or are
 orthogonal times sqrt(2), the last layer's times 1 (Saxe et al., arXiv
 1312.6120); biases are zero. The last layer of a policy starts from
-U(-3e-3, 3e-3), so that the first actions are near 0 and no tanh starts
-saturated (Lillicrap et al., "Continuous control with deep reinforcement
-learning", 2016, section 7), or as those of critics do, so that new policies act
-differently from each other.
+U(-3e-3, 3e-3), so that first actions are near 0 (Lillicrap et al., arXiv
+1509.02971, section 7), or as those of critics do, so that new policies differ.
 """
 
 import math
@@ -89,9 +87,8 @@ def make_sac_networks(
     own: networks that take the place of these.
 
   Raises:
-    ValueError: for a size that is no positive integer, for residual blocks of
-      different sizes or with LayerNorm, or if a network of a user's own makes
-      other shapes.
+    ValueError: for a size that is no positive integer, residual blocks of
+      different sizes or with LayerNorm, or networks that make other shapes.
   """
   return _actor_critic(observation_size, action_size, 2, config, own)
 
@@ -128,10 +125,11 @@ def make_discriminator(
 
   Eysenbach et al., "Diversity is all you need", 2018, arXiv 1802.06070.
 
+  It is apply(parameters, input [..., I]) -> [..., parameter_size].
+
   Args:
     input_size: I, how many numbers describe a state to it, >= 1.
-    parameter_size: of the output, >= 1, such as how many parameters the
-      distribution over skills has.
+    parameter_size: how many the distribution over skills has, >= 1.
     hidden_layer_sizes: units of the hidden layers, each >= 1.
     activation: of all hidden layers, see `NetworkConfig`.
     layer_norm: whether LayerNorm stands before each activation.
@@ -169,10 +167,7 @@ def _actor_critic(
   outputs_per_action: int, config: NetworkConfig, own: OwnNetworks | None,
   of_observations: bool = False,
 ) -> ActorCritic:
-  """Checks the sizes and returns the policy and its critics.
-
-  These are twins that judge actions, or one that judges observations alone.
-  """
+  """Returns the policy and twin critics, or one critic `of_observations`."""
   observed = specs.observation_spec(observation_size)
   seen = specs.seen_by_policy(observed)
   action = specs.Continuous(specs.action_size(action_size))
@@ -272,4 +267,4 @@ def _twins(critic: Network) -> Network:
       params, jnp.broadcast_to(inputs, (num_critics, *inputs.shape)))
     return platform.outputs(values)
 
-  return Network(init=init, apply=apply)
+  return Network(init, apply)

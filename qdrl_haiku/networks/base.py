@@ -71,8 +71,7 @@ class Network(NamedTuple):
 class StatefulNetwork(NamedTuple):
   """One network that keeps statistics, such as those of batch normalisation.
 
-  Its state is part of a learner's state, beside the parameters: so it's cloned,
-  checkpointed and checked for non-finite numbers as they are. Acting and
+  Its state is part of a learner's state, as parameters are. Acting and
   evaluating discard the state that `apply` returns.
 
   Attributes:
@@ -101,11 +100,7 @@ def network(
   example = specs.zeros(specs.observation_spec(input_size))
   transformed: hk.Transformed = hk.without_apply_rng(
     hk.transform(lambda inputs: forward(specs.as_vector(inputs))))
-
-  def init(key: types.Key) -> types.Params:
-    return transformed.init(key, example)
-
-  return Network(init=init, apply=transformed.apply)
+  return Network(lambda key: transformed.init(key, example), transformed.apply)
 
 
 def of_policy(made: Network, spec: specs.Observation) -> Network:

@@ -22,11 +22,10 @@ _FEW = 16
 class BatchNorm(hk.Module):
   """Normalises each unit over a batch (Ioffe and Szegedy, arXiv 1502.03167).
 
-  Its state holds running averages of the batches' mean and variance, and the
-  number of batches. The averages are plain ones first, and exponential ones
-  with rate 0.01 after 100 batches. Batch renormalisation (Ioffe, arXiv
-  1702.03275) corrects the outputs towards those that the averages would give,
-  within bounds, after `warm_up` batches.
+  Its state holds averages of the batches' mean and variance, plain ones first,
+  exponential ones with rate 0.01 after 100 batches. Batch renormalisation
+  (Ioffe, arXiv 1702.03275) corrects the outputs towards those that the averages
+  would give, within bounds, after `warm_up` batches.
   """
 
   def __init__(
@@ -60,10 +59,7 @@ class BatchNorm(hk.Module):
   def affine(
     self, inputs: jax.Array, is_training: bool
   ) -> tuple[jax.Array, jax.Array]:
-    """Returns factor [I] and shift [I], for `LinearOfAffine`; see `__call__`.
-
-    Inputs * factor + shift are the normalised inputs.
-    """
+    """Returns factor [I] and shift [I]: inputs * factor + shift are normal."""
     size = [inputs.shape[-1]]
     scale = hk.get_parameter("scale", size, init=jnp.ones)
     offset: jax.Array | float = 0.0
@@ -143,9 +139,8 @@ class LinearOfAffine(hk.Module):
 def with_unit_norm(params: types.Params) -> types.Params:
   """Projects the weights "w" [..., inputs, units] onto the unit sphere.
 
-  XQC (Palenicek et al., arXiv 2509.25174) does so after each step: batch
-  normalisation after the layer cancels the weights' norm, so that it would grow
-  and steps would change less and less. Parameters of other names stay.
+  XQC (Palenicek et al., arXiv 2509.25174) does so after each step, or the norm,
+  which batch normalisation cancels, would grow, and steps would change less.
   """
 
   def project(path: jax.tree_util.KeyPath, x: jax.Array) -> jax.Array:

@@ -9,6 +9,7 @@ import jax
 from qdrl_haiku import platform, specs, types
 from qdrl_haiku.checks import check_count
 from qdrl_haiku.networks import base, batch_norm
+from qdrl_haiku.networks import own as own_networks
 from qdrl_haiku.networks.actor_critic import policy_final_init
 from qdrl_haiku.networks.config import (
   ACTIVATIONS,
@@ -16,18 +17,8 @@ from qdrl_haiku.networks.config import (
   NetworkConfig,
   ResidualNetworkConfig,
 )
-from qdrl_haiku.networks.own import (
-  BATCH,
-  OwnNetwork,
-  OwnNetworks,
-  check_own_network_shapes,
-  is_own_pair,
-  own_network,
-  tell_own_network,
-)
+from qdrl_haiku.networks.own import OwnNetwork, OwnNetworks, own_network
 
-# Inputs, and the factor and shift that normalise them.
-_Affine = tuple[jax.Array, jax.Array, jax.Array]
 # (inputs [..., I], whether it's in training, rows of which outputs are made).
 _Forward = Callable[[jax.Array, bool, slice], jax.Array]
 # (sizes of hidden layers, size of the output, its initial weights).
@@ -72,18 +63,18 @@ def make_crossq_networks(
     final_init: hk.initializers.Initializer | None,
   ) -> _Forward:
     def forward(inputs: jax.Array, is_training: bool, rows: slice) -> jax.Array:
-      def normalized(name: str, inputs: jax.Array) -> _Affine:
+      def affine(name: str, hidden: jax.Array) -> tuple[jax.Array, jax.Array]:
         layer = batch_norm.BatchNorm(
           renormalize=True, name=f"batch_norm_{name}")
-        return inputs, *layer.affine(inputs, is_training)
+        return layer.affine(hidden, is_training)
 
-      hidden = normalized("inputs", inputs)
+      hidden, scaling = inputs, affine("inputs", inputs)
       for i, size in enumerate(sizes):
         linear = batch_norm.LinearOfAffine(size, name=f"linear_{i}")
-        hidden = normalized(str(i), act(linear(*hidden)))
-      hidden = hidden[0][rows], *hidden[1:]
+        hidden = act(linear(hidden, *scaling))
+        scaling = affine(str(i), hidden)
       return batch_norm.LinearOfAffine(
-        output_size, w_init=final_init, name="output")(*hidden)
+        output_size, w_init=final_init, name="output")(hidden[rows], *scaling)
 
     return forward
 
@@ -198,8 +189,6 @@ def _networks(
   def with_unit_norm_first(
     network: base.StatefulNetwork,
   ) -> base.StatefulNetwork:
-    """Makes the first parameters those that `unit` returns."""
-
     def init(key: types.Key) -> tuple[types.Params, types.State]:
       params, state = network.init(key)
       return unit(params), state
@@ -244,12 +233,11 @@ def _own_critics(
   num_outputs: int,
 ) -> base.StatefulNetwork:
   """Returns twin critics that are made of what a user gives."""
-  if is_own_pair(given):
+  if own_networks.is_own_pair(given):
     twins = base.StatefulNetwork(given.init, given.apply)
   else:
     assert callable(given)
-    function = tell_own_network(given)
-
+    function = own_networks.tell_own_network(given)
     twins = _twins(
       lambda observation, action, is_training, rows: function(
         observation, action, is_training)[rows],
@@ -258,9 +246,10 @@ def _own_critics(
   def outputs(key: types.Key, *inputs: jax.Array) -> jax.Array:
     return twins.apply(*twins.init(key), *inputs, is_training=True)[0]
 
-  check_own_network_shapes(
-    "critic", outputs, [specs.shapes(x, *BATCH) for x in (observed, action)],
-    (*BATCH, NUM_CRITICS, num_outputs))
+  batch = own_networks.BATCH
+  own_networks.check_own_network_shapes(
+    "critic", outputs, [specs.shapes(x, *batch) for x in (observed, action)],
+    (*batch, NUM_CRITICS, num_outputs))
   return twins
 
 

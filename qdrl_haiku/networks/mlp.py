@@ -25,8 +25,7 @@ class MLP(hk.Module):
     """Describes the layers; nothing is created before the call.
 
     Args:
-      hidden_layer_sizes: units of each hidden layer, each >= 1; empty gives
-        an affine map.
+      hidden_layer_sizes: units of each hidden layer; empty for an affine map.
       output_size: units of the last layer, >= 1.
       activation: elementwise, after each hidden layer.
       layer_norm: whether LayerNorm, with learned scale and offset, stands

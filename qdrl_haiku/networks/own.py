@@ -10,13 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from qdrl_haiku import specs, types
-from qdrl_haiku.networks.base import (
-  Network,
-  StatefulNetwork,
-  Variables,
-  stateful_network,
-  with_network_variables,
-)
+from qdrl_haiku.networks import base
 from qdrl_haiku.networks.config import NUM_CRITICS
 
 
@@ -27,7 +21,8 @@ class Pair(Protocol):
   apply: Callable[..., types.Tree]
 
 
-OwnNetwork = Network | StatefulNetwork | Pair | Callable[..., jax.Array]
+OwnNetwork = (
+  base.Network | base.StatefulNetwork | Pair | Callable[..., jax.Array])
 """A network of a user's own: a plain function that calls Haiku's modules, of
 batches [B, size], with `is_training` as last parameter if that matters to it;
 or functions (init, apply), as `Network` or `StatefulNetwork` has them, of
@@ -59,7 +54,7 @@ class OwnNetworks(NamedTuple):
 def own_network(
   role: str, given: OwnNetwork, inputs: Sequence[int | specs.Observation],
   outputs: tuple[int, ...],
-) -> Network:
+) -> base.Network:
   """Makes a network of what a user gives.
 
   Args:
@@ -73,10 +68,10 @@ def own_network(
   """
   axes: tuple[int, ...] = _AXES
   inputs = [specs.observation_spec(x) for x in inputs]
-  if isinstance(given, StatefulNetwork):
-    network = with_network_variables(given)
+  if isinstance(given, base.StatefulNetwork):
+    network = base.with_network_variables(given)
   elif is_own_pair(given):
-    network = Network(
+    network = base.Network(
       given.init, given.apply, getattr(given, "train", None),
       getattr(given, "layers", None))
   elif callable(given):
@@ -96,7 +91,7 @@ def own_network(
 
 def own_critics(
   given: OwnNetwork, inputs: Sequence[int | specs.Observation]
-) -> Network:
+) -> base.Network:
   """Makes twin critics of what a user gives; see `own_network`."""
   if is_own_pair(given):
     return own_network("critic", given, inputs, (NUM_CRITICS,))
@@ -114,7 +109,7 @@ def own_critics(
     return jax.vmap(one.init)(jax.random.split(key, NUM_CRITICS))
 
   train = None if one.train is None else both(one.train, (-1, 0))
-  return Network(init, both(one.apply, -1), train)
+  return base.Network(init, both(one.apply, -1), train)
 
 
 def is_own_pair(given: OwnNetwork) -> TypeGuard[Pair]:
@@ -172,21 +167,21 @@ def _naming(role: str) -> Iterator[None]:
 
 def _transformed(
   function: Callable[..., jax.Array], inputs: Sequence[specs.Observation]
-) -> Network:
+) -> base.Network:
   """Makes a network of a plain function that calls Haiku's modules."""
-  made = with_network_variables(
-    stateful_network(tell_own_network(function), *inputs))
+  made = base.with_network_variables(
+    base.stateful_network(tell_own_network(function), *inputs))
   _, state = jax.eval_shape(made.init, jax.eval_shape(jax.random.key, 0))
   if jax.tree.leaves(state) or _takes_training(function):
     return made
-  return Network(
+  return base.Network(
     lambda key: made.init(key).params,
-    lambda params, *inputs: made.apply(Variables(params, {}), *inputs))
+    lambda params, *inputs: made.apply(base.Variables(params, {}), *inputs))
 
 
 def _of_any_axes(
-  network: Network, inputs: Sequence[specs.Observation]
-) -> Network:
+  network: base.Network, inputs: Sequence[specs.Observation]
+) -> base.Network:
   """Lets a network of batches [B, ...] take inputs with any leading axes."""
   first = jax.tree.leaves(inputs)[0]
 
@@ -202,6 +197,6 @@ def _of_any_axes(
     return outputs.reshape(*leading, *outputs.shape[1:]), moved
 
   without_training = network._replace(train=None).in_training
-  return Network(
+  return base.Network(
     network.init, lambda *args: call(without_training, *args)[0],
     network.train and functools.partial(call, network.train))

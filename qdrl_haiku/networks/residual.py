@@ -17,8 +17,7 @@ class ResidualMLP(mlp.MLP):
 
   Each block maps x to x + W2 activation(W1 LayerNorm(x)), the first of its two
   layers four times as wide as the second. LayerNorm after the last block keeps
-  the scale of features the same however many blocks there are.
-  Hidden layers, one a block, are of one size; there is at least one.
+  the scale of features. Hidden layers, one or more blocks, are of one size.
   """
 
   @staticmethod

@@ -165,7 +165,7 @@ def _require_skills(
 ) -> tuple[SkillAgentConfig, environments.SkillEnvironment]:
   """Returns the agents and the environment of a run with skills."""
   if not isinstance(run.learner, SkillAgentConfig):
-    name = config_lib.kind_in_config_tree(run, "learner")
+    name = config_lib.config_tree_values(run)["learner"]
     raise ValueError(f"the run's learner, {name}, has no skills; leave it out.")
   assert isinstance(env, environments.SkillEnvironment)
   return run.learner, env

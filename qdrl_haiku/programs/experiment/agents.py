@@ -90,7 +90,7 @@ def _with_skills(
 ) -> training.Setup:
   """Returns agents with skills, as `make_experiment_agent` does."""
   if config.repertoire is not None:
-    name = config_lib.kind_in_config_tree(config, "learner")
+    name = config_lib.config_tree_values(config)["learner"]
     raise ValueError(
       f"learner={name} has skills, which an elite of a repertoire has not; "
       "take sac or td3.")

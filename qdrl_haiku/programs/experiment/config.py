@@ -109,7 +109,7 @@ class Config(Settings):
   @property
   def algorithm(self) -> str:
     """Name of the algorithm, for the name of a run's directory."""
-    learner = config_lib.kind_in_config_tree(self, "learner").replace(":", "-")
+    learner = config_lib.config_tree_values(self)["learner"].replace(":", "-")
     if self.repertoire is not None:
       return f"{self.repertoire.algorithm}_{learner}"
     return learner if self.controller is None else f"pbt_{learner}"
