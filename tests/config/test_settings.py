@@ -83,11 +83,9 @@ def test_a_section_of_another_class_is_refused():
     learners.CrossQConfig((8, 8))
 
 
-@pytest.mark.parametrize("name", ["SAC", "TD3"])
-def test_a_section_of_a_class_that_is_extended_will_do(name):
+def test_a_section_of_a_class_that_is_extended_will_do():
   network = networks.NetworkConfig(hidden_layer_sizes=(8, 8))
-  config = getattr(learners, f"{name}Config")(network)
-  learner = getattr(learners, name.lower())(4, 2, config)
+  learner = learners.sac(4, 2, learners.SACConfig(network))
   params = jax.eval_shape(learner.init, jax.random.key(0)).policy_params
   assert params["policy/linear_1"]["w"].shape == (8, 8)
 

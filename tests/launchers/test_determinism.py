@@ -157,7 +157,7 @@ def _after(steps, placement):
    [[(1,)], [_after(40, 4), _after(80, 1), _after(120, 3)]]),
   ([*_PBT, "--population_size=8", "--controller=pb2", "--num_timesteps=240"],
    [[(1,)], [(4,)]]),
-  (_PPO, [[(1,)], [(2,)]]),
+  (_PPO, [[(1,)], [_after(40, 1), _after(120, 2)]]),
   ([
      *_REPERTOIRE, "--learner=td3", "--emitter=pbt:4,dcrl:4",
      "--num_critic_steps=4", "--num_policy_steps=3", "--adding=adaptive",

@@ -110,9 +110,6 @@ def test_numpy_alone_reads_a_repertoire_which_agrees_with_the_last_row(run):
   assert row["qd/qd_score"] == pytest.approx(
     float(np.sum(found + offset)), rel=1e-5)
   np.testing.assert_array_equal(arrays["cells"], cells)
-  x = arrays["descriptors"][cells, 0]
-  column = np.minimum((x + 10) / 20 * 16, 15).astype(int)
-  np.testing.assert_array_equal(cells // 8, column)
   record = json.loads(arrays["config"].item())
   assert record["config"].pop("descriptor_names") == ["x", "steps"]
   assert record["config"] == json.loads((run / "config.json").read_text())
@@ -136,7 +133,6 @@ def test_where_nothing_is_random_nothing_is_lost(run):
 
 def test_the_lineage_names_the_cells_of_elites(run):
   rows = _rows(run, "pbt_lineage.jsonl")
-  assert [row["operator"] for row in rows[:4]] == ["init"] * 4
   samples = [row for row in rows if row["operator"] == "sample"]
   assert [row["generation"] for row in samples] == [1, 2, 3]
   for row in samples:

@@ -50,12 +50,6 @@ def _cma_without_cells():
   emitter.init(_KEY, _init(jnp.zeros(2), _NONE))
 
 
-def _pga(injection_batch_size):
-  map_elites.pga_emitter(
-    None, None, injection_batch_size=injection_batch_size,
-    gradient_batch_size=1, variation_batch_size=1)
-
-
 def _deep(num_cells, depth):
   grid = map_elites.Grid((num_cells,), (0.0,), (1.0,))
   map_elites.deep_archive(grid, map_elites.Resampling(depth=depth), 1)
@@ -83,7 +77,6 @@ _REFUSALS = [
    "isn't of its tessellation: the tree is"),
   (lambda: map_elites.weights_only(None)(_KEY, _TAG, _TAG), "there are no wei"),
   (lambda: _pbt(6), "num_replaced_by_samples=6 leaves none of population_size"),
-  (lambda: _pga(2), "injection_batch_size=2 would inject"),
   (lambda: map_elites.cma_es(1025, 1, 8, 0.1), "use at most 1024, such as a"),
   (_cma_without_cells, "by the cells that they improve, and"),
   (lambda: map_elites.deep_archive(_NONE, map_elites.Resampling(), 1),

@@ -21,7 +21,7 @@ from qdrl_haiku import (
 )
 from qdrl_haiku.cpu import switch
 from qdrl_haiku.training import population
-from tests import configs, jaxprs, kernels
+from tests import configs, kernels
 from tests.training import common
 
 _KEY = jax.random.key(0)
@@ -67,10 +67,7 @@ def test_a_generation_traced_otherwise_has_the_same_numbers(monkeypatch):
   expected, _ = jax.jit(_train())(_KEY)
   with switch.switching_platform("gpu"):
     train = _train()
-    loops = jaxprs.named(train, "while", _KEY)
     accelerated = jax.jit(train).lower(_KEY).compile(_OPTIMISED)
-  # On CPUs small scatters are loops, and members are computed in one.
-  assert len(loops) < len(jaxprs.named(_train(), "while", _KEY))
   monkeypatch.setenv("QDRL_PLAIN", "1")
   as_written = jax.jit(_train()).lower(_KEY).compile(_OPTIMISED)
   for compiled in (accelerated, as_written):

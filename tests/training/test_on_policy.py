@@ -13,7 +13,6 @@ from qdrl_haiku import controllers, learners, training, trees, types
 from qdrl_haiku.programs import experiment
 from qdrl_haiku.training import members as members_lib
 from tests import configs
-from tests.programs.runs import common as runs_common
 from tests.training import common
 
 _T, _E = 4, 2
@@ -137,16 +136,6 @@ def test_an_agent_without_a_finite_step_does_not_learn():
     common.member(first.members.learner, 1))
   common.assert_bits_equal(
     common.member(state.members, 2), common.member(usual.members, 2))
-
-
-@pytest.mark.slow
-def test_a_run_goes_on_as_if_it_had_not_been_killed(tmp_path):
-  setup = _trainer().setup
-  whole, killed = tmp_path / "whole", tmp_path / "killed"
-  runs_common.run(whole, 2, setup)
-  runs_common.run(killed, 1, setup)
-  runs_common.run(killed, 2, setup, resume=True)
-  runs_common.assert_same_run(killed, whole, setup)
 
 
 @pytest.mark.slow

@@ -117,9 +117,6 @@ def test_hyperparameters_follow_the_lineage(trained):
   for row in rows(trained):
     children = [r for r in lineage if r["generation"] == row["generation"]]
     assert len(children) == row["pbt/num_replaced"]
-    for child in children:
-      assert child["step"] == row["step"]
-      assert child["parent_fitness"] > child["child_fitness"]
   for i in range(4):  # Which says whether what members had follows from it.
     schedule = artifacts.read_schedule(str(trained), i)
     assert schedule.num_generations == 4
