@@ -6,7 +6,6 @@ import os
 import pathlib
 import re
 import shlex
-import socket
 import subprocess
 import sys
 import types
@@ -22,7 +21,7 @@ from qdrl_haiku.programs.cli import devices
 from qdrl_haiku.programs.cli import training as training_programs
 from qdrl_haiku.types import Transition
 from tests import compilations
-from tests.launchers import harness, users_module
+from tests.launchers import harness, kill, users_module
 
 _ROOT = pathlib.Path(__file__).parents[1]
 _RECIPES = "launchers/README.md"
@@ -340,9 +339,7 @@ def _of_two_processes(way):
 @pytest.mark.parametrize("way", ["by hand", "slurm", "open_mpi"])
 def test_two_processes_find_each_other_and_the_first_one_writes(way, tmp_path):
   """Each that had not would take itself for the first, and say so."""
-  with socket.socket() as free:
-    free.bind(("localhost", 0))
-    address = f"localhost:{free.getsockname()[1]}"
+  address = kill.free_address()
   is_dry = way != "by hand"
   processes = []
   for command, variables in _of_two_processes(way):

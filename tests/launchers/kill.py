@@ -10,6 +10,7 @@ import os
 import pathlib
 import random
 import re
+import socket
 import subprocess
 import sys
 import tempfile
@@ -103,6 +104,13 @@ def start(
       str(point.delay), str(harness.LAUNCHERS / f"{launcher}.py"), *flags],
     cwd=cwd, env=os.environ | {"JAX_NUM_CPU_DEVICES": str(num_devices)},
     stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def free_address() -> str:
+  """Returns an address of this machine that nobody listens to."""
+  with socket.socket() as free:
+    free.bind(("localhost", 0))
+    return f"localhost:{free.getsockname()[1]}"
 
 
 def finish(process: subprocess.Popen, *codes: int) -> tuple[int, str]:

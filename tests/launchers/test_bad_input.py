@@ -69,7 +69,7 @@ _SEVERAL = [
    "--policy_hidden_layer_sizes=4 --critic_hidden_layer_sizes=4",
    ["logdir=full is not empty; ",
     r"hidden_layer_sizes=\(8,\) has no effect: each network is given its own; ",
-    "--tau=0.0 makes no sense",
+    "--tau=0.0 makes no sense; .*number above 0 and at most 1[.]",
     "--hyperparam=tua=1 is no hyperparameter of the learner; did you mean",
     "search_space names 'tou', which is no hyperparameter",
     "num_timesteps=801 can't be cut into .* give perturbation_interval"]),
@@ -77,7 +77,8 @@ _SEVERAL = [
    "--env_name=point_maze --num_envs=3 --num_timesteps=100 --rollout_length=4 "
    "--eval_interval=9 --seed=4294967295 --population_size=2",
    ["rollout_length=4 has no effect: the learner learns from replay; ",
-    "num_timesteps=100 must be a multiple of the 9 steps", "seed must be"]),
+    "num_timesteps=100 must be a multiple of the 9 steps",
+    "seed must be at least 0 and below 2[*][*]32, got 4"]),
   ("evaluate", "--export=a --render=png --render_to=b.gif --best --cell=1",
    ["--logdir is missing: ", "--best and --cell choose one agent each; ",
     "--render_to=b.gif doesn't end in .png", "--export=a ends in none of"]),

@@ -10,7 +10,6 @@ import os
 import random
 import re
 import signal
-import socket
 import time
 
 import pytest
@@ -111,12 +110,10 @@ def test_a_run_killed_after_generations_ends_as_the_uninterrupted_one(
 
 def _start_two(command, logdir, *flags, num_devices, cwd=None):
   """Two processes with so many devices each."""
-  with socket.socket() as free:
-    free.bind(("localhost", 0))
-    address = f"localhost:{free.getsockname()[1]}"
+  address = f"--coordinator_address={kill.free_address()}"
   return [
     kill.start(
-      command, logdir, *flags, f"--coordinator_address={address}",
+      command, logdir, *flags, address,
       "--num_processes=2", f"--process_id={i}", num_devices=num_devices,
       cwd=cwd)
     for i in range(2)]

@@ -149,17 +149,6 @@ def test_over_td3_it_is_a_learner_as_others_are():
   assert len({x.unsafe_buffer_pointer() for x in leaves}) == len(leaves)
 
 
-@pytest.mark.parametrize(("name", "config", "message"), [
-  ("diayn", {"descriptor_size": None},
-   "discriminator_input=descriptor, .* no .*descriptor; take"),
-  ("smerl", {"prior": skilled.CIRCLE}, "smerl knows .* take skill_type=disc")])
-def test_what_an_environment_or_skills_can_not_have_is_refused(
-  name, config, message
-):
-  with pytest.raises(ValueError, match=message):
-    skilled.learner(name, **config)
-
-
 @pytest.mark.parametrize(("name", "changes", "message"), [
   # Such as those of a replay buffer that doesn't store them.
   ("diayn", {"extras": {}}, "next_descriptor"),

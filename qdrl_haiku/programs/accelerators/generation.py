@@ -11,11 +11,7 @@ from jax.experimental import topologies
 
 from qdrl_haiku import platform
 from qdrl_haiku.distributed import sharding
-from qdrl_haiku.programs.accelerators.cost import (
-  TARGETS,
-  Cost,
-  accelerator_cost,
-)
+from qdrl_haiku.programs.accelerators import cost
 from qdrl_haiku.programs.runs.compilation import make_programs
 from qdrl_haiku.training.generation import prepare
 from qdrl_haiku.training.setup import Setup
@@ -59,7 +55,7 @@ def compiling_for_target(
       topology=f"1x1x{num_devices}")
   except Exception as error:
     raise ValueError(
-      f"jax's compiler for {TARGETS[name].title} isn't installed; in an "
+      f"jax's compiler for {cost.TARGETS[name].title} isn't installed; in an "
       "environment of its own, pip install --no-deps "
       f"{_PACKAGES.format(version=jax.__version__)} ({error}).") from error
   with platform.switching_platform("gpu"):
@@ -68,7 +64,7 @@ def compiling_for_target(
 
 def generation_costs(
   make_setup: Callable[[], Setup], target: str, num_devices: int = 1
-) -> dict[str, Cost]:
+) -> dict[str, cost.Cost]:
   """Compiles a generation for an accelerator that need not be there.
 
   The setup is made while programs are traced for the target, one of `TARGETS`,
@@ -88,6 +84,6 @@ def generation_costs(
     run_key = jax.ShapeDtypeStruct(key.shape, key.dtype, sharding=everywhere)
     programs = make_programs(trainer, run_key)
     return {
-      name: accelerator_cost(
-        getattr(programs, name).lower().compile(), TARGETS[target])
+      name: cost.accelerator_cost(
+        getattr(programs, name).lower().compile(), cost.TARGETS[target])
       for name in ("train", "evaluate")}

@@ -22,12 +22,7 @@ from qdrl_haiku import checks, files
 from qdrl_haiku import config as config_lib
 from qdrl_haiku.programs.cli import launch
 from qdrl_haiku.programs.cli.launch import Given
-from qdrl_haiku.programs.comparisons.plan import (
-  CompareConfig,
-  PlannedRun,
-  plan_comparison,
-  settle_comparison,
-)
+from qdrl_haiku.programs.comparisons import plan
 from qdrl_haiku.programs.storage import strict_json
 
 # As absl writes a warning: its day, time, thread and place, then its text.
@@ -38,12 +33,12 @@ def _main(given: Given) -> None:
   """Trains the runs that aren't done yet, and compares those that are."""
   from qdrl_haiku.programs import runs
 
-  config = given.fill(CompareConfig())
+  config = given.fill(plan.CompareConfig())
   with checks.Refusals() as refusals:
     if not config.output:
       refusals.refuse("--output is missing: where are the runs to be?")
-    planned = plan_comparison(config)
-    config = settle_comparison(config, planned)
+    planned = plan.plan_comparison(config)
+    config = plan.settle_comparison(config, planned)
   output = pathlib.Path(str(config.output))
   state = _State(output, planned)
   failed = []
@@ -88,7 +83,7 @@ class _State:
   """Keeps the runs of a directory, their commands, and whether each is done."""
 
   def __init__(
-    self, output: pathlib.Path, planned: Sequence[PlannedRun]
+    self, output: pathlib.Path, planned: Sequence[plan.PlannedRun]
   ) -> None:
     self._output, self._path = output, output / "runs.json"
     try:
@@ -110,16 +105,16 @@ class _State:
         f"--output={output} can't be written ({error.strerror}); choose "
         "another.") from error
 
-  def is_done(self, run: PlannedRun) -> bool:
+  def is_done(self, run: plan.PlannedRun) -> bool:
     """Returns whether a run has come to its end."""
     return self._runs[run.name]["done"]
 
-  def note_done(self, run: PlannedRun) -> None:
+  def note_done(self, run: plan.PlannedRun) -> None:
     """Notes that a run has come to its end."""
     self._runs[run.name]["done"] = True
     self._write()
 
-  def has_begun(self, run: PlannedRun) -> bool:
+  def has_begun(self, run: plan.PlannedRun) -> bool:
     """Returns whether a run can be resumed."""
     return (self._output / run.name / "config.json").exists()
 
@@ -224,7 +219,7 @@ def subprocess_launcher(launcher: str) -> str:
   return os.path.join(folder, f"qdrl-{launcher.replace('_', '-')}")
 
 
-def _flags(run: PlannedRun) -> list[str]:
+def _flags(run: plan.PlannedRun) -> list[str]:
   """Returns all flags of a run but its directory."""
   flags = [*run.flags, f"--seed={run.seeds[0]}"]
   if run.launcher == "train":
@@ -233,12 +228,12 @@ def _flags(run: PlannedRun) -> list[str]:
 
 
 def _check(
-  planned: Sequence[PlannedRun], state: _State, process: Processes
+  planned: Sequence[plan.PlannedRun], state: _State, process: Processes
 ) -> None:
   """Lets launchers check the flags of runs that haven't begun, once each."""
   from qdrl_haiku.programs import runs
 
-  checked: dict[tuple, PlannedRun] = {}
+  checked: dict[tuple, plan.PlannedRun] = {}
   for run in planned:
     if not (state.is_done(run) or state.has_begun(run)):
       checked.setdefault((run.launcher, run.flags), run)
@@ -259,8 +254,8 @@ def _check(
 
 
 def _write(
-  config: CompareConfig, planned: Sequence[PlannedRun], state: _State, *,
-  with_picture: bool,
+  config: plan.CompareConfig, planned: Sequence[plan.PlannedRun],
+  state: _State, *, with_picture: bool,
 ) -> None:
   """Writes tables of the runs that are done, if any is."""
   from qdrl_haiku.programs.comparisons import rendering, scores
@@ -292,4 +287,4 @@ def _write(
 def compare_from_flags() -> None:
   """Starts this launcher with the arguments of the command line."""
   launch.launch_main(
-    _main, config_lib.config_tree_flags(CompareConfig()), __doc__)
+    _main, config_lib.config_tree_flags(plan.CompareConfig()), __doc__)

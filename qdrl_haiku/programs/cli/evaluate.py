@@ -13,7 +13,7 @@ from qdrl_haiku import config as config_lib
 from qdrl_haiku import environments, skills, types
 from qdrl_haiku.environments import BatchedEnvironment, randomizing
 from qdrl_haiku.learners import Learner, SkillAgentConfig
-from qdrl_haiku.programs import artifacts
+from qdrl_haiku.programs import artifacts, experiment
 from qdrl_haiku.programs.artifacts import export, repertoires, sweep
 from qdrl_haiku.programs.cli import devices, launch
 from qdrl_haiku.programs.cli.evaluate_config import (
@@ -22,12 +22,6 @@ from qdrl_haiku.programs.cli.evaluate_config import (
   check_evaluate_config,
 )
 from qdrl_haiku.programs.cli.launch import Given
-from qdrl_haiku.programs.experiment import (
-  Config,
-  make_experiment_agent,
-  make_skill_objective,
-  read_config,
-)
 from qdrl_haiku.programs.runs.progress import progress_of_waiting
 from qdrl_haiku.programs.storage import strict_json
 
@@ -35,14 +29,14 @@ from qdrl_haiku.programs.storage import strict_json
 def _main(given: Given) -> None:
   """Evaluates the agent that the flags ask for, exports it and draws it."""
   config = check_evaluate_config(given.fill(EvaluateConfig()))
-  run = read_config(config.logdir)
+  run = experiment.read_config(config.logdir)
   run = dataclasses.replace(run, environment=given.fill(run.environment))
   devices.prepare_jax_devices(given.fill(devices.ProcessConfig()))
   with progress_of_waiting(lambda: "compiling or evaluating"):
     _evaluate(config, run)
 
 
-def _evaluate(config: EvaluateConfig, run: Config) -> None:
+def _evaluate(config: EvaluateConfig, run: experiment.Config) -> None:
   """Evaluates an agent of a run, exports it and draws it."""
   from qdrl_haiku.programs.drawing import films  # With matplotlib.
 
@@ -61,7 +55,7 @@ def _evaluate(config: EvaluateConfig, run: Config) -> None:
   if shows_all_skills and num_episodes is not None:
     changed = dataclasses.replace(run.training, num_eval_episodes=num_episodes)
     run = dataclasses.replace(run, training=changed)
-  setup = make_experiment_agent(run)
+  setup = experiment.make_experiment_agent(run)
   learner, eval_env = setup.learner, setup.eval_env
   if config.skill is not None:
     with config.blamed("skill"):
@@ -117,7 +111,7 @@ def _evaluate(config: EvaluateConfig, run: Config) -> None:
 
 
 def _export(
-  config: EvaluateConfig, run: Config, learner: Learner,
+  config: EvaluateConfig, run: experiment.Config, learner: Learner,
   env: BatchedEnvironment, state: types.State, info: dict[str, object],
 ) -> None:
   """Writes the policy, or all of a repertoire's."""
@@ -161,7 +155,7 @@ def _report_sweep(
 
 
 def _require_skills(
-  run: Config, env: BatchedEnvironment
+  run: experiment.Config, env: BatchedEnvironment
 ) -> tuple[SkillAgentConfig, environments.SkillEnvironment]:
   """Returns the agents and the environment of a run with skills."""
   if not isinstance(run.learner, SkillAgentConfig):
@@ -172,7 +166,7 @@ def _require_skills(
 
 
 def _one_skill(
-  run: Config, env: BatchedEnvironment, given: tuple[str, ...]
+  run: experiment.Config, env: BatchedEnvironment, given: tuple[str, ...]
 ) -> BatchedEnvironment:
   """Returns an environment all of whose episodes have one skill."""
   learner, env = _require_skills(run, env)
@@ -190,13 +184,13 @@ def _one_skill(
 
 
 def _towards_goal(
-  goal: tuple[float, ...], run: Config, eval_env: BatchedEnvironment,
+  goal: tuple[float, ...], run: experiment.Config, eval_env: BatchedEnvironment,
   learner: Learner, state: types.State, key: types.Key, num_episodes: int,
 ) -> tuple[BatchedEnvironment, float]:
   """Returns the environment in which skills lead to a goal, and how near."""
   skill_agent, eval_env = _require_skills(run, eval_env)
   env = eval_env.env
-  objective = make_skill_objective(skill_agent, env)
+  objective = experiment.make_skill_objective(skill_agent, env)
   place = jnp.array(goal, jnp.float32)
   goals = jnp.broadcast_to(place, (num_episodes, len(goal)))
   distance = artifacts.reach_goals(env, learner, objective, state, key, goals)
@@ -205,7 +199,7 @@ def _towards_goal(
 
 
 def _read_agent(
-  config: EvaluateConfig, run: Config, learner: Learner,
+  config: EvaluateConfig, run: experiment.Config, learner: Learner,
   env: BatchedEnvironment,
 ) -> tuple[types.State, str, dict[str, float]]:
   """Reads the chosen agent: its state, which it is, what else is known."""

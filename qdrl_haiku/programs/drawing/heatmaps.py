@@ -6,14 +6,7 @@ import numpy as np
 from matplotlib import figure as matplotlib_figure
 
 from qdrl_haiku.map_elites import Repertoire
-from qdrl_haiku.programs.drawing import with_matplotlib
-from qdrl_haiku.programs.drawing.figure import (
-  RETURN,
-  Axis,
-  Figure,
-  Heatmap,
-  Panel,
-)
+from qdrl_haiku.programs.drawing import figure, with_matplotlib
 
 # Per axis: pixels of irregular cells; bins where cells can't be drawn.
 _PIXELS, _BINS = 400, 64
@@ -47,21 +40,23 @@ def heatmap(
     cells = heatmap_places(one)
     panels.append(heatmap_panel(one, names, cells, title + text))
   return with_matplotlib.draw_with_matplotlib(
-    Figure(panels, row_height=450, width=90 + 450 * len(panels)))
+    figure.Figure(panels, row_height=450, width=90 + 450 * len(panels)))
 
 
 def heatmap_panel(
   repertoire: Repertoire, names: Sequence[str], cells: np.ndarray,
   title: str = "",
-) -> Panel:
+) -> figure.Panel:
   """Describes the picture of elites in the cells of `heatmap_places`."""
   fitness = np.where(repertoire.occupied, repertoire.fitness, np.nan)
   fitness = np.append(fitness, np.float32(np.nan))  # No elite is the last one.
   edges = np.stack(repertoire.bounds, axis=1).tolist()
   x, y = map(tuple, (*edges, [0.0, 1.0])[:2])
   x_name, y_name = (*names, "")[:2]
-  axes = Axis(x_name, range=x), Axis(y_name, range=y, is_hidden=not y_name)
-  return Panel(title, [], *axes, Heatmap(fitness[cells], x, y, RETURN))
+  drawn = figure.Heatmap(fitness[cells], x, y, figure.RETURN)
+  return figure.Panel(
+    title, [], figure.Axis(x_name, range=x),
+    figure.Axis(y_name, range=y, is_hidden=not y_name), drawn)
 
 
 def heatmap_places(repertoire: Repertoire) -> np.ndarray:

@@ -5,11 +5,7 @@ from collections.abc import Sequence
 from qdrl_haiku import checks
 from qdrl_haiku.programs.drawing import figure
 from qdrl_haiku.programs.drawing.figure import Axis, Figure, Panel, Trace
-from qdrl_haiku.programs.reports import ancestry
-from qdrl_haiku.programs.reports.aggregation import (
-  aggregate_curves,
-  series_to_aggregate,
-)
+from qdrl_haiku.programs.reports import aggregation, ancestry
 from qdrl_haiku.programs.reports.runs import Run
 from qdrl_haiku.programs.storage.strict_json import Record
 
@@ -78,7 +74,7 @@ def metric_curves(run: Run, *prefixes: str) -> Figure | None:
 
 def _of_seeds(run: Run) -> list[Trace]:
   """Describes each seed, and their mean if there are several."""
-  found = series_to_aggregate(run, "eval/episode_return")
+  found = aggregation.series_to_aggregate(run, "eval/episode_return")
   if len(found) < 2:
     return [Trace(one.steps, one.values, figure.RETURN) for one in found]
   # Of one colour, so that a legend of each would tell nothing.
@@ -88,7 +84,8 @@ def _of_seeds(run: Run) -> list[Trace]:
       hover=f"{x.name}\nstep %{{x}}\nreturn %{{y}}")
     for x in found]
   name = f"interquartile mean of {len(found)} seeds, 95 % interval"
-  return thin + figure.comparison_curve(aggregate_curves(name, found), 0)
+  mean = aggregation.aggregate_curves(name, found)
+  return thin + figure.comparison_curve(mean, 0)
 
 
 def _of_members(run: Run) -> list[Trace]:

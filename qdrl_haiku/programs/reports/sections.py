@@ -3,14 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from qdrl_haiku import checks
-from qdrl_haiku.programs.drawing.figure import (
-  STEPS,
-  Axis,
-  Figure,
-  Panel,
-  Trace,
-  comparison_curve,
-)
+from qdrl_haiku.programs.drawing import figure as figures
 from qdrl_haiku.programs.reports import (
   aggregation,
   controller_figures,
@@ -27,13 +20,8 @@ from qdrl_haiku.programs.reports.runs import Run
 
 # Metrics by which runs are compared, where they have them.
 _COMPARED = (
-  "pbt/best_return",
-  "eval/episode_return",
-  "qd/qd_score",
-  "qd/coverage",
-  "qd/max_fitness",
-  "eval/coverage",
-  "diayn/mutual_information_lower_bound",
+  "pbt/best_return", "eval/episode_return", "qd/qd_score", "qd/coverage",
+  "qd/max_fitness", "eval/coverage", "diayn/mutual_information_lower_bound",
   "diayn/discriminator_accuracy")
 
 
@@ -116,15 +104,13 @@ def _runs(runs: Sequence[Run]) -> Section:
     is_early = checks.is_finite_number(planned) and step < planned
     walltime = run.last.get("walltime")
     names = ("env_name", "learner", "seed")
-    rows.append(
-      [
-        run.name,
-        *(setting_text(run.settings.get(name, ABSENT)) for name in names),
-        run.last.get("generation", ABSENT),
-        f"{step} of at most {planned}" if is_early else step,
-        f"{max(returns):.5g}" if returns else ABSENT,
-        f"{walltime / 60:.1f}" if checks.is_finite_number(walltime) else ABSENT]
-    )
+    rows.append([
+      run.name,
+      *(setting_text(run.settings.get(name, ABSENT)) for name in names),
+      run.last.get("generation", ABSENT),
+      f"{step} of at most {planned}" if is_early else step,
+      f"{max(returns):.5g}" if returns else ABSENT,
+      f"{walltime / 60:.1f}" if checks.is_finite_number(walltime) else ABSENT])
   return Section(2, "Runs", [page.page_table(head, rows)])
 
 
@@ -157,14 +143,14 @@ def _comparison(runs: Sequence[Run]) -> list[str]:
   groups = aggregation.aggregate_runs(runs)
   panels, rows = [], []
   for metric in _COMPARED:
-    traces: list[Trace] = []
+    traces: list[figures.Trace] = []
     for i, group in enumerate(groups):
       seeds = group.series(metric)
       if not seeds:
         continue
       curve = aggregation.aggregate_curves(group.label, seeds)
       if curve.steps:
-        traces += comparison_curve(curve, i)
+        traces += figures.comparison_curve(curve, i)
         interval = f"{curve.low[-1]:.5g} to {curve.high[-1]:.5g}"
         number, all_seeds = str(len(seeds)), group.num_seeds(metric)
         if len(seeds) < all_seeds:
@@ -173,7 +159,8 @@ def _comparison(runs: Sequence[Run]) -> list[str]:
           group.label, curves.curve_label(metric), number, curve.steps[-1],
           f"{curve.values[-1]:.5g}", interval if len(seeds) > 1 else ABSENT])
     if traces:
-      panels.append(Panel(curves.curve_label(metric), traces, Axis(STEPS)))
+      axis = figures.Axis(figures.STEPS)
+      panels.append(figures.Panel(curves.curve_label(metric), traces, axis))
   if not panels:
     return []
   head = ["runs", "at the end", "seeds", "step", "interquartile mean",
@@ -183,11 +170,11 @@ def _comparison(runs: Sequence[Run]) -> list[str]:
       "Runs whose settings are equal but for the seed count as one. Lines are "
       "interquartile means over seeds, bands their 95 % bootstrap intervals, "
       "at the generations that all seeds have reached."),
-    page.page_figure(Figure(panels), "What the runs have in common."),
+    page.page_figure(figures.Figure(panels), "What the runs have in common."),
     page.page_table(head, rows)]
 
 
-def _figures(*captioned: tuple[Figure | None, str]) -> list[str]:
+def _figures(*captioned: tuple[figures.Figure | None, str]) -> list[str]:
   """Returns those figures that there are, with their captions."""
   return [
     page.page_figure(figure, caption)

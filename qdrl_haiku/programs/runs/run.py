@@ -18,15 +18,11 @@ from qdrl_haiku.programs.runs import (
   resume,
   validation,
 )
+from qdrl_haiku.programs.runs import progress as progress_lib
 from qdrl_haiku.programs.runs.checkpoint_timing import CheckpointPlan
 from qdrl_haiku.programs.runs.compilation import Programs, make_programs
 from qdrl_haiku.programs.runs.config import RunConfig
 from qdrl_haiku.programs.runs.metrics_writer import MetricsWriter
-from qdrl_haiku.programs.runs.progress import (
-  Progress,
-  progress_of_waiting,
-  say,
-)
 from qdrl_haiku.programs.runs.records import Record, Row
 from qdrl_haiku.programs.runs.repertoire_files import RepertoireFiles
 from qdrl_haiku.programs.storage.checkpoints import Checkpoints
@@ -83,8 +79,8 @@ def run(
   plan = memory.memory_plan(
     trainer, made.state, made.initial, config.num_reevaluations)
   available = memory.available_memory_bytes(mesh.local_devices)
-  say(memory.describe_memory_plan(plan, available))
-  say(validation.describe_valid_mesh(setup, is_chosen))
+  progress_lib.say(memory.describe_memory_plan(plan, available))
+  progress_lib.say(validation.describe_valid_mesh(setup, is_chosen))
   memory.check_memory(plan, available, setup)
   if config.dry_run:
     return {}, None
@@ -92,10 +88,10 @@ def run(
     directory.go_on(settings, may_change)
   else:
     directory.begin(settings)
-  say(f"writing to {config.logdir}")
+  progress_lib.say(f"writing to {config.logdir}")
   with (
     contextlib.closing(directory),
-    progress_of_waiting(made.describe_compiling),
+    progress_lib.progress_of_waiting(made.describe_compiling),
     interruption.interruptible() as interrupted,
   ):
     training = _Training(
@@ -144,7 +140,7 @@ class _Training:
     directory, config, recorder = self._directory, self._config, self._recorder
     writer = MetricsWriter(directory, config.log_to)
     done = self._record["generation"]
-    progress = Progress(self._number, done)
+    progress = progress_lib.Progress(self._number, done)
     plan = CheckpointPlan(config.checkpoint_interval)
     first_row: Row = {}
     if recorder is not None and not done:
@@ -190,7 +186,7 @@ class _Training:
     return row, self._state
 
   def _train_generation(
-    self, generation: int, progress: Progress
+    self, generation: int, progress: progress_lib.Progress
   ) -> tuple[Row, GenerationReport, types.Tree]:
     """Trains for a generation; returns row, report and the best agent."""
     start, setup, programs = time.monotonic(), self._setup, self._programs
@@ -226,7 +222,7 @@ class _Training:
       raise divergence.Diverged(
         f"all {message}; lower the learning rates, or resume with "
         "on_divergence=restart.")
-    say(f"All {message}; they begin anew.")
+    progress_lib.say(f"All {message}; they begin anew.")
     self._state = self._programs.restart(self._state, self._run_key)
 
   def _finish(self, *, was_done: bool) -> None:

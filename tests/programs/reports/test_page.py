@@ -7,14 +7,7 @@ import numpy as np
 import pytest
 
 from qdrl_haiku.programs import reports
-from qdrl_haiku.programs.drawing import figure
-from qdrl_haiku.programs.drawing.figure import (
-  Axis,
-  Figure,
-  Heatmap,
-  Panel,
-  Trace,
-)
+from qdrl_haiku.programs.drawing import figure as figures
 from qdrl_haiku.programs.reports import with_plotly
 from tests.programs.reports import common
 
@@ -107,17 +100,19 @@ def test_seeds_that_diverged_from_the_beginning_are_not_passed_over(tmp_path):
 
 
 def test_plotly_is_told_what_is_described():
-  trace = Trace(
+  trace = figures.Trace(
     [0, 1, None], [1.5, float("nan"), None], "a<b", "#0072b2", 3, dash="dot",
     symbol="circle-open", sizes=[1, 2, 3], hover="%{text}\n%{x}",
     texts=["p", "q", "r"])
-  cells = Heatmap(np.eye(2), (0.0, 1.0), (0.0, 8.0), "return")
+  area = figures.figure_rectangle(0, 0, 1, 1, "#00000040")
+  log = figures.Axis("x", is_log=True)
+  cells = figures.Heatmap(np.eye(2), (0.0, 1.0), (0.0, 8.0), "return")
   panels = [
-    Panel("first", [trace, figure.figure_rectangle(0, 0, 1, 1, "#00000040")]),
-    Panel("log", [trace], Axis("x", is_log=True), is_isometric=True),
-    Panel("cells", [], y=Axis(names=["a", "b"]), heatmap=cells),
-    Panel("alone in its row", [trace])]
-  found = with_plotly.draw_with_plotly(Figure(panels))
+    figures.Panel("first", [trace, area]),
+    figures.Panel("log", [trace], log, is_isometric=True),
+    figures.Panel("cells", [], y=figures.Axis(names=["a", "b"]), heatmap=cells),
+    figures.Panel("alone in its row", [trace])]
+  found = with_plotly.draw_with_plotly(figures.Figure(panels))
   line, area, again, heatmap, _ = found["data"]
   assert (line["name"], line["hovertemplate"]) == (
     "a&lt;b", "%{text}<br>%{x}<extra></extra>")

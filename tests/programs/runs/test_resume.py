@@ -11,27 +11,20 @@ from qdrl_haiku.programs import artifacts
 from qdrl_haiku.programs.runs import resume as resume_lib
 from qdrl_haiku.programs.storage.directory import RunDirectory
 from tests.programs.runs import common as runs_common
-from tests.programs.runs.common import (
-  SETTINGS,
-  SETUP,
-  Killed,
-  assert_same_run,
-  killed_after,
-  rows,
-  run,
-)
+from tests.programs.runs.common import SETUP, rows, run
 from tests.training import common
 
 
 def test_a_run_killed_again_and_again_ends_alike(trained, tmp_path):
   logdir, config = tmp_path / "lr=[1e-3]" / "a\\b", {"checkpoint_interval": 2}
   for generation in range(1, 5):
-    killed_after(generation, logdir, 4, resume=generation > 1, **config)
+    runs_common.killed_after(
+      generation, logdir, 4, resume=generation > 1, **config)
     assert len(rows(logdir)) == generation
     with (logdir / "metrics.jsonl").open("a") as file:
       file.write('{"generation": 7, "eval')  # Cut short.
   run(logdir, 4, resume=True, **config)
-  assert_same_run(logdir, trained)
+  runs_common.assert_same_run(logdir, trained)
   # What came before a kill counts.
   seconds = [x["walltime"] for x in RunDirectory(logdir).rows("metrics.jsonl")]
   assert seconds == sorted(seconds)
@@ -49,7 +42,7 @@ class _Deadly:
   """A program that ends the run where it's called."""
 
   def __call__(self, *args):
-    raise Killed
+    raise runs_common.Killed
 
   def compile(self):
     """There is nothing to compile."""
@@ -66,7 +59,7 @@ def test_whichever_checkpoint_is_taken_has_its_best_agent(tmp_path):
 
   for step in (64, 48, 32):
     expected = checkpoints.record(step)["best"]
-    with pytest.raises(Killed):
+    with pytest.raises(runs_common.Killed):
       run(logdir, 5, resume=True, programs=programs)
     assert rows(logdir)[-1]["step"] == step
     assert artifacts.read_best(SETUP.learner, str(logdir))[1] == expected
@@ -140,12 +133,12 @@ def test_a_warm_start_takes_the_others_agents_best_first(trained, tmp_path):
 
 
 def test_a_warm_started_run_can_be_resumed(trained, tmp_path):
-  source = str(trained)
-  warm = {"settings": SETTINGS | {"warm_start": source}, "warm_start": source}
+  warm = {"warm_start": str(trained)}
+  warm["settings"] = runs_common.SETTINGS | warm
   run(tmp_path / "run", 1, **warm)
   run(tmp_path / "run", 2, resume=True, **warm)
   run(tmp_path / "whole", 2, **warm)
-  assert_same_run(tmp_path / "run", tmp_path / "whole")
+  runs_common.assert_same_run(tmp_path / "run", tmp_path / "whole")
 
 
 def test_a_warm_start_from_other_agents_or_none_is_refused(trained, tmp_path):

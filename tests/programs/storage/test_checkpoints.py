@@ -5,7 +5,6 @@ import json
 import pathlib
 import re
 import shutil
-import socket
 import subprocess
 import sys
 from typing import Any, NamedTuple
@@ -17,10 +16,8 @@ from etils import epath
 
 from qdrl_haiku.programs.storage import checkpoints as checkpoints_lib
 from qdrl_haiku.programs.storage import checksums
-from qdrl_haiku.programs.storage.checkpoints import (
-  Checkpoints,
-  DamagedCheckpoint,
-)
+from qdrl_haiku.programs.storage.checkpoints import Checkpoints
+from tests.launchers import kill
 from tests.training import common
 
 _LIKE = {"x": jnp.zeros(2, jnp.int32)}
@@ -158,9 +155,9 @@ def _cut(path):
 def test_checksums_tell_damage(harm, pattern, message, checkpoints, tmp_path):
   _save(checkpoints, 10)
   harm(next((tmp_path / "checkpoints/10").glob(pattern)))
-  with pytest.raises(DamagedCheckpoint, match=message):
+  with pytest.raises(checkpoints_lib.DamagedCheckpoint, match=message):
     checkpoints.record(10)
-  with pytest.raises(DamagedCheckpoint, match=message):
+  with pytest.raises(checkpoints_lib.DamagedCheckpoint, match=message):
     checkpoints.restore(10, _LIKE)
 
 
@@ -251,9 +248,7 @@ print(opened.steps())
 @pytest.mark.slow
 def test_two_processes_agree_on_what_one_of_them_reads(tmp_path):
   folder = tmp_path / "a[x]\\b"
-  with socket.socket() as free:
-    free.bind(("localhost", 0))
-    address = f"localhost:{free.getsockname()[1]}"
+  address = kill.free_address()
   processes = [
     subprocess.Popen(
       [sys.executable, "-c", _PROCESS, address, str(i), str(folder)],
