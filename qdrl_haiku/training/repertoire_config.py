@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import jax
 
@@ -15,6 +15,25 @@ from qdrl_haiku.training.setup import EmitterFn, Part
 
 _TAUGHT = ("pga", "dcrl")
 _TESSELLATIONS = ("grid", "cvt", "none")
+ContainerFn = Callable[
+  ["RepertoireConfig", map_elites.Tessellation, int], map_elites.Container]
+"""Makes a container: (the settings, the cells or places, how many individuals
+are new in each generation) -> container."""
+
+
+def _cells(
+  config: "RepertoireConfig", cells: map_elites.Tessellation, batch_size: int
+) -> map_elites.Container:
+  """Makes a container of one elite in each cell or place."""
+  if config.adding == "adaptive":
+    return map_elites.deep_archive(cells, config.resampling, batch_size)
+  if isinstance(cells, map_elites.Unstructured):
+    return map_elites.dominated_novelty(cells)
+  return map_elites.cells(cells)
+
+
+CONTAINERS: dict[str, ContainerFn] = {"cells": _cells}
+"""Functions that make what says which agents stay, by name."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,12 +85,17 @@ class RepertoireConfig(Settings):
     0.1,
     "Standard deviation of a variation's step along the line to another elite.",
     low=0, high=checks.LARGEST_FLOAT, needs="variation")
+  container: str = setting(
+    "cells",
+    "Which agents stay. cells: the fittest of each cell, or without cells "
+    "those that are fit or far from all fitter ones.",
+    choices=tuple(CONTAINERS))
   adding: str = setting(
     "once",
     "How agents get into the repertoire: once, by the evaluation after they "
     "are made; or adaptive, for noisy environments: the best are evaluated "
     "again and again, and count by their means (Extract-ME).",
-    choices=("once", "adaptive"))
+    choices=("once", "adaptive"), only={"container": ("cells",)})
   resampling: map_elites.Resampling = map_elites.Resampling()
   teaching: TeachingConfig = TeachingConfig()
   cma: CMAConfig = CMAConfig()
@@ -204,23 +228,20 @@ class RepertoireConfig(Settings):
       population_size: members that train, if any do.
       centroids: of a run that goes on, [C, D], in place of new ones.
     """
-    is_adaptive = self.adding == "adaptive"
     if ":" in self.tessellation:
-      if is_adaptive:
-        raise ValueError(
-          f"adding=adaptive is a container of its own, and so is tessellation="
-          f"{self.tessellation}; leave one of them out.")
+      for name in ("adding", "container"):
+        value = getattr(self, name)
+        if value != getattr(type(self), name):
+          raise ValueError(
+            f"{name}={value} is a container of its own, and so is tessellation="
+            f"{self.tessellation}; leave one of them out.")
       own = config_lib.UsersOwn(self.tessellation).call(
         "tessellation", map_elites.Container, descriptor=descriptor)
       return own._replace(name=self.tessellation)
     cells = self._make_tessellation(descriptor, seed, centroids)
-    if is_adaptive:
-      size = self.num_members(population_size) if self.has_members else 0
-      return map_elites.deep_archive(
-        cells, self.resampling, size + self.num_variations)
-    if isinstance(cells, map_elites.Unstructured):
-      return map_elites.dominated_novelty(cells)
-    return map_elites.cells(cells)
+    size = self.num_members(population_size) if self.has_members else 0
+    make = CONTAINERS[self.container]
+    return make(self, cells, size + self.num_variations)
 
   def _make_tessellation(
     self, descriptor: environments.Descriptor, seed: int,
