@@ -47,6 +47,12 @@ class _Node(NamedTuple):
   declared: Declaration | None
   value: Any
 
+  @property
+  def default(self) -> Any:
+    """The field's own, whatever whole configuration it's in."""
+    made = self.field.default_factory
+    return self.field.default if made is dataclasses.MISSING else made()
+
   def flags(self, owner: type[Settings]) -> Iterator[Flag]:
     """Yields the setting's own flags, and those of all its kinds."""
     declared, value = self.declared, self.value
@@ -291,7 +297,7 @@ def _reset(config: S, missing: Mapping[str, Missing]) -> S:
   changes: Changes = {}
   for node in _nodes(config):
     if node.declared and node.declared.needs in missing:
-      changes[node.field.name] = node.field.default
+      changes[node.field.name] = node.default
     elif isinstance(node.value, Settings):
       changes[node.field.name] = _reset(node.value, missing)
   return dataclasses.replace(config, **changes)
@@ -309,12 +315,12 @@ def check_config_tree(
     for node in _nodes(config):
       value, text = node.value, repr(node.value)
       reason = missing.get((node.declared and node.declared.needs) or "")
-      changed = value != node.field.default
+      changed = value != node.default
       if isinstance(value, Settings):
         with refusals.noted():
           check_config_tree(value, missing)
         # Its settings have been looked at one by one.
-        changed = type(value) is not type(node.field.default)
+        changed = type(value) is not type(node.default)
         text = f"{type(value).__name__}(...)"
       if reason is not None and changed:
         refusals.refuse(

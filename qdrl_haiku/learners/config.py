@@ -84,9 +84,10 @@ class SoftAgentConfig(AgentConfig):
     True,
     "Whether the temperature is learned; if not, it stays at "
     "--initial_temperature.",
-    offered=False)
+    offered=False, needs="learning")
   initial_temperature: float = setting(
-    0.3, "Temperature of the entropy at first.", low=1e-30, high=1e30)
+    0.3, "Temperature of the entropy at first.", low=1e-30, high=1e30,
+    needs="learning")
 
   @property
   def declared(self) -> dict[str, Hyperparameter]:
@@ -102,7 +103,7 @@ def policy_delay_setting() -> int:
     2,
     "Critic steps per policy step of td3, crossq and xqc; 1 moves the policy "
     "with every critic step.",
-    low=1)
+    low=1, needs="learning")
 
 
 @dataclasses.dataclass(frozen=True)

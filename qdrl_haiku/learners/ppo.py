@@ -39,12 +39,13 @@ class PPOConfig(AgentConfig):
   hyperparameters = _OWN | hyperparameters.common_hyperparameters_without(
     "tau", "weight_decay", *hyperparameters.OF_TEMPERATURES)
   num_epochs: int = setting(
-    4, "How often ppo goes through each rollout.", low=1, offered=False)
+    4, "How often ppo goes through each rollout.", low=1, offered=False,
+    needs="learning")
   num_minibatches: int = setting(
     4,
     "Batches into which ppo cuts a rollout, anew each time; one step of the "
     "policy and of the critic on each.",
-    low=1, offered=False)
+    low=1, offered=False, needs="learning")
 
 
 class PPOState(NamedTuple):

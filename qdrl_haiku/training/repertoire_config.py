@@ -191,6 +191,9 @@ class RepertoireConfig(Settings):
       alone = Missing(f"{by} no agent trains by PBT", cause)
       needing = ("members", "population_size", "replacement")
       found |= dict.fromkeys(needing, alone)
+    if not self.trains_alone:
+      why = f"{by} no agent trains by hyperparameters of its own"
+      found |= dict.fromkeys(("controller", "searched"), Missing(why, cause))
     if not taught and not self.trains_alone:
       found["learning"] = Missing(f"{by} no agent trains", cause)
       found["replay updates"] = found["learning"]

@@ -52,7 +52,7 @@ class Config(Settings):
     keys={
       name: _hyperparameter_help(of_learners)
       for name, of_learners in learners.DECLARATIONS.items()},
-    flag="hyperparam", title="Hyperparameters")
+    flag="hyperparam", needs="learning", title="Hyperparameters")
   controller: Settings | None = setting(
     "pbt",
     "How the population is tuned: pbt, pb2, mf_pbt, random_search, "

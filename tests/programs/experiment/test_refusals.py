@@ -76,6 +76,11 @@ _CASES = [
   # Emitters.
   ("train_me_pbt", "--emitter=ga --variation_batch_size=0", "=0 leaves"),
   ("train_me_pbt", "--emitter=ga --num_envs=48", "--num_envs=48 has no effect"),
+  ("train_me_pbt", "--emitter=ga --critic_learning_rate=0.01",
+   "rate=0.01 has no effect: with --emitter=ga no agent trains; leave it out"),
+  ("train_me_pbt", "--emitter=ga --learner=td3 --policy_delay=3", "trains; le"),
+  ("train_me_pbt", f"--emitter=pga --learner=td3 {_FIXED}",
+   "no effect: with --emitter=pga no agent trains by hyperparameters of its "),
   ("train_me_pbt", "--emitter=pga --learner=td3 --inherit_replay",
    "--inherit_replay=True has no effect: with --emitter=pga no agent trains"),
   ("train_me_pbt", "--emitter=ga,pga:3", "some have a number of offspring and"),
