@@ -1,4 +1,4 @@
-"""What is observed and what is done: shapes, dtypes and bounds of arrays.
+"""Describes what is observed and done: shapes, dtypes, bounds of arrays.
 
 An observation is a tree of arrays, mostly one flat vector or a dict. Of a dict,
 names that begin with "privileged" are of what critics alone see (asymmetric
@@ -18,7 +18,7 @@ import numpy as np
 from qdrl_haiku import checks, trees, types
 
 PRIVILEGED = "privileged"
-"""How the names begin of what critics alone see."""
+"""Begins the names of what critics alone see."""
 
 
 @dataclasses.dataclass(frozen=True)

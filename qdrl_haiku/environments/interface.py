@@ -1,4 +1,4 @@
-"""The interface of environments: states, descriptors, methods."""
+"""Defines the interface of environments: states, descriptors, methods."""
 
 import dataclasses
 from collections.abc import Callable

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from qdrl_haiku import platform, types
 
 LAYER_NORM_EPSILON = 1e-5
-"""What LayerNorm adds to variances."""
+"""Keeps LayerNorm's variances above 0, to which it is added."""
 _OUTPUT = "output"
 
 

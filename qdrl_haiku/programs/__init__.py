@@ -1,1 +1,1 @@
-"""What programs are made of: runs, their files, pictures, reports, flags."""
+"""Makes programs: runs, their files, pictures, reports, flags."""

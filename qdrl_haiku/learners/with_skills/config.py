@@ -116,7 +116,7 @@ DECLARATIONS: dict[str, dict[str, Hyperparameter]] = {
     learner: config.hyperparameters[name]
     for learner, config in KINDS.items() if name in config.hyperparameters}
   for config in KINDS.values() for name in config.hyperparameters}
-"""How each hyperparameter is declared, by its name and by the learner's."""
+"""Declares each hyperparameter, by its name and by the learner's."""
 
 
 def make_objective(

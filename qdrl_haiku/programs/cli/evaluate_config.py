@@ -28,7 +28,11 @@ class EvaluateConfig(Settings):
   member: int | None = setting(
     None, "Evaluates this member of the latest checkpoint.", low=0)
   cell: int | None = setting(
-    None, "Evaluates the elite of this cell of the latest repertoire.", low=0)
+    None,
+    "Evaluates one elite of the latest repertoire, by the number of its cell, "
+    "as reports and `cells` in repertoire/<step>.npz have it; without cells, "
+    "by that of its place in the file's arrays.",
+    low=0)
   descriptor: tuple[float, ...] | None = setting(
     None,
     "Evaluates the elite of the occupied cell nearest to this descriptor in "
