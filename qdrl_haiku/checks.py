@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self, TypeGuard
 
 from qdrl_haiku import trees
-from qdrl_haiku.types import Hyperparams
+from qdrl_haiku.types import Hyperparams, Tree
 
 LARGEST = 2**31 - 1
 """Largest int32, with which jax counts and indexes."""
@@ -101,6 +101,22 @@ def takes_arguments(function: object, number: int) -> bool:
   except ValueError:  # Python doesn't know what a built-in function takes.
     pass
   return True
+
+
+def check_names(field: str, value: object) -> None:
+  """Refuses a word in place of a tuple of words: Python would spell it."""
+  if isinstance(value, str):
+    raise ValueError(f"{field}={value!r} is no tuple; give ({value!r},).")
+
+
+def check_like(
+  what: str, found: Tree, like: Tree, where: str = "that of init"
+) -> None:
+  """Refuses a tree that a user's function returns, if it isn't like another."""
+  if difference := trees.tree_difference(found, like):
+    raise ValueError(
+      f"{what} differs from {where}: {difference}; return the same tree, "
+      "shapes and dtypes.")
 
 
 def check_hyperparams(hyperparams: Hyperparams, defaults: Hyperparams) -> None:

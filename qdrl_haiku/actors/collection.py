@@ -125,6 +125,10 @@ def take_actions(
   happened = collect_transition(env_state, acted.action, next_state)
   # Only here: evaluation, which keeps whole episodes, knows their ends.
   happened.extras["truncation"] = next_state.info["truncation"]
+  if both := ", ".join(acted.extras.keys() & happened.extras.keys()):
+    raise ValueError(
+      f"the learner's act returns extras by names of what environments say "
+      f"({both}); rename them.")
   return next_state.replace(memory=memory), happened._replace(
     extras=acted.extras | happened.extras)
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import trees
+from qdrl_haiku import checks, trees
 from qdrl_haiku.types import Array, Hyperparams, Key, Metrics, Tree
 
 SURVIVE = "survive"
@@ -112,7 +112,5 @@ def check_controller(controller: Controller, population_size: int) -> None:
     ("state after an update", after, state),
     ("decision", decision, expected),
   ):
-    if difference := trees.tree_difference(found, like):
-      raise ValueError(
-        f"the controller's {name} differs from what it has to be: {difference};"
-        " return the same tree, shapes and dtypes.")
+    checks.check_like(
+      f"the controller's {name}", found, like, "what it has to be")

@@ -11,6 +11,9 @@ from qdrl_haiku import checks, specs, trees, types
 from qdrl_haiku.learners.base import Learner
 
 _NUM_ENVS = 3
+_NUM_ARGUMENTS = {
+  "init": 1, "update": 4, "act": 5, "act_greedy": 3, "observe": 2,
+  "genotype": 1, "from_genotype": 1, "memory": 0}
 _ACTING = (
   "act is (state, hyperparams, observation, memory, key) -> "
   "types.Acted(action, memory, extras), and act_greedy is (state, observation, "
@@ -49,7 +52,8 @@ def check(
     raise ValueError(
       f"learns_from={learner.learns_from!r} is unknown; give 'replay' or "
       "'rollout'.")
-  check_learner_acts(learner)
+  checks.check_names("stores", learner.stores)
+  check_learner_functions(learner)
   is_on_policy = learner.learns_from == "rollout"
   if is_on_policy or "truncation" in learner.stores:
     extras["truncation"] = _array()
@@ -97,10 +101,8 @@ def check(
     ("from_genotype", shapes("from_genotype", shapes("genotype", state))),
     ("update", after),
   ):
-    if difference := trees.tree_difference(found, state):
-      raise ValueError(
-        f"the state that the learner's {name} returns differs from that of "
-        f"init: {difference}; return the same tree, shapes and dtypes.")
+    checks.check_like(
+      f"the state that the learner's {name} returns", found, state)
   for name, value in metrics.items():
     if getattr(value, "shape", None) != ():
       raise ValueError(
@@ -127,19 +129,20 @@ def _check_acting(
         f"the learner's {name} makes {trees.describe_tree(acted.action)} of "
         f"observations {trees.describe_tree(observations)}; return actions "
         f"{expected.dtype}{expected.shape}, one for each observation.")
-    if difference := trees.tree_difference(acted.memory, memory):
-      raise ValueError(
-        f"the memory that the learner's {name} returns isn't like its memory: "
-        f"{difference}; return the same tree, shapes and dtypes.")
+    checks.check_like(
+      f"the memory that the learner's {name} returns", acted.memory, memory,
+      "what its memory returns")
   return exploring
 
 
-def check_learner_acts(learner: Learner) -> None:
-  """Refuses a learner that was written for agents without memories."""
-  for name, number in (("act", 5), ("act_greedy", 3)):
-    if not checks.takes_arguments(getattr(learner, name), number):
+def check_learner_functions(learner: Learner) -> None:
+  """Refuses what can't be called as it will be, of 0.4 without memories too."""
+  for name, number in _NUM_ARGUMENTS.items():
+    if not checks.takes_arguments(function := getattr(learner, name), number):
+      fix = _ACTING if name.startswith("act") else "see learners.Learner."
       raise ValueError(
-        f"the learner's {name} doesn't take {number} arguments; {_ACTING}")
+        f"the learner's {name} is a {type(function).__name__} that doesn't "
+        f"take {number} arguments; {fix}")
 
 
 def _stored(
@@ -232,6 +235,8 @@ def _shapes(
   """Returns the shapes of what one of a learner's functions returns."""
   try:
     return jax.eval_shape(getattr(learner, name), *args)
+  except (TypeError, ValueError) as error:
+    raise ValueError(f"the learner's {name} fails: {error}") from error
   except KeyError as error:
     hyperparams = trees.tree_leaf_names(learner.hyperparams)
     raise ValueError(

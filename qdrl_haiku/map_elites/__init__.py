@@ -21,15 +21,18 @@ from qdrl_haiku.map_elites.critic_emitter import (
   dcrl_similarity,
   pga_emitter,
 )
-from qdrl_haiku.map_elites.describers import (
-  EPISODES,
-  Describer,
-  improve_describer,
-)
+from qdrl_haiku.map_elites.describers import EPISODES, Describer
 from qdrl_haiku.map_elites.dominated_novelty import dominated_novelty
 from qdrl_haiku.map_elites.emitters import Emitter, Evaluated, check
-from qdrl_haiku.map_elites.loop import EvaluateFn, add_and_tell, ask, init, step
-from qdrl_haiku.map_elites.metrics import metrics
+from qdrl_haiku.map_elites.loop import (
+  EvaluateFn,
+  add_and_tell,
+  ask,
+  improve_describer,
+  init,
+  metrics,
+  step,
+)
 from qdrl_haiku.map_elites.multi_emitter import multi_emitter
 from qdrl_haiku.map_elites.pbt_emitter import (
   Agents,
@@ -61,9 +64,8 @@ from qdrl_haiku.map_elites.variation import (
 
 def __getattr__(name: str) -> NoReturn:
   """Says what became of the class of 0.4 from which containers were made."""
-  more = ""
-  if name == "DominatedNovelty":
-    more = (
-      "; its subclasses' `places` is now a function for "
-      "map_elites.one_per_place, which makes a map_elites.Container")
-  raise AttributeError(f"module {__name__!r} has no attribute {name!r}{more}")
+  if name == "DominatedNovelty":  # A line of a launcher, by `import` too.
+    raise ValueError(
+      "map_elites.DominatedNovelty is gone; make its subclass's `places` a "
+      "function for map_elites.one_per_place, or make a Container.")
+  raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

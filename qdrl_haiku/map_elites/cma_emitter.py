@@ -14,7 +14,7 @@ from jax import flatten_util
 from qdrl_haiku import trees
 from qdrl_haiku.map_elites import variation
 from qdrl_haiku.map_elites.cma_es import Strategies
-from qdrl_haiku.map_elites.emitters import Emitter, Evaluated
+from qdrl_haiku.map_elites.emitters import Emitter, Evaluated, one_objective
 from qdrl_haiku.map_elites.repertoire import Repertoire
 from qdrl_haiku.map_elites.tessellation import Unstructured
 from qdrl_haiku.types import Array, Key, Metrics, Tree
@@ -99,7 +99,7 @@ def cma_emitter(
   def tell(
     state: CMAState, repertoire: Repertoire, evaluated: Evaluated, key: Key
   ) -> CMAState:
-    fitness = evaluated.fitness
+    fitness = one_objective("cma", evaluated.fitness)
     assert not isinstance(repertoire.tessellation, Unstructured)
     cells = repertoire.tessellation.cell(evaluated.descriptors)
     before = state.fitness.at[cells].get(mode="fill", fill_value=jnp.inf)

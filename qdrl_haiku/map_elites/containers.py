@@ -1,7 +1,7 @@
 """Containers: who stays of those that were evaluated, and what is shown.
 
-A user's own is one more `Container`: any state, and a `Repertoire` that shows
-it to emitters, scores, pictures and files.
+A user's own is one more `Container`: its state, here the contents, is any tree;
+a repertoire is what it shows of that to emitters, scores, pictures and files.
 """
 
 import dataclasses
@@ -11,7 +11,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import trees
+from qdrl_haiku import checks, trees
 from qdrl_haiku.map_elites.emitters import Evaluated
 from qdrl_haiku.map_elites.repertoire import (
   CELLS,
@@ -127,6 +127,17 @@ def fill_container(
     raise ValueError(
       f"a {type(container).__name__} is no map_elites.Container; give one, "
       "such as map_elites.cells(map_elites.Grid(...)).")
+  of = f"the container {container.name}".rstrip()
+  for name, number in {"init": 2, "add": 2, "show": 1, "metrics": 1}.items():
+    if not checks.takes_arguments(getattr(container, name), number):
+      raise ValueError(
+        f"the {name} of {of} doesn't take {number} arguments; write it as "
+        "map_elites.Container says.")
+  checks.check_names(f"the keeps of {of}", container.keeps)
+  if both := ", ".join({*container.keeps} & extras.keys()):
+    raise ValueError(
+      f"the emitter has extras by names of what {of} keeps ({both}); rename "
+      "one of them.")
   if missing := {*container.keeps} - evaluated.extra.keys():
     raise ValueError(
       f"the container keeps {', '.join(sorted(missing))}, which isn't known of "
@@ -140,10 +151,13 @@ def fill_container(
     lambda x: jax.tree.map(lambda x: x[0], x), (evaluated.genotypes, extra))
   empty = container.init(genotype, kept)
   state = container.add(empty, evaluated._replace(extra=extra))
-  if difference := trees.tree_difference(state, empty):
-    raise ValueError(
-      "the state that the container's add returns differs from that of init: "
-      f"{difference}; return the same tree, shapes and dtypes.")
+  checks.check_like(
+    "the state that the container's add returns", state, empty)
+  for name, found in dict(container.metrics(state)).items():
+    if jnp.shape(found):
+      raise ValueError(
+        f"the metrics of {of} have {name!r} with {trees.describe_tree(found)}; "
+        "give one number, such as its mean.")
   shown = container.show(state)
   if not isinstance(shown, Repertoire):
     raise ValueError(

@@ -28,6 +28,17 @@ class Evaluated(NamedTuple):
   extra: dict[str, Tree]
 
 
+def one_objective(emitter: str, fitness: Array) -> Array:
+  """Returns fitness [B]; refuses [B, M] for an emitter that compares it."""
+  if fitness.ndim > 1:
+    raise ValueError(
+      f"the emitter {emitter} compares individuals by one number, and their "
+      f"fitness is {fitness.shape}, of {fitness.shape[1]} objectives; take "
+      "another emitter, such as genetic_emitter, or let `evaluate` return one "
+      "number of each.")
+  return fitness
+
+
 TellFn = Callable[[Tree, Repertoire, Evaluated, Key], Tree]
 
 
@@ -82,6 +93,7 @@ def check(
     ValueError: if something that it has or returns isn't as described.
   """
   checks.check_count("batch_size", emitter.batch_size, 0)
+  checks.check_names("the emitter's needs", emitter.needs)
   key = jax.eval_shape(lambda: jax.random.key(0))
   state = jax.eval_shape(emitter.init, key, repertoire)
   try:
@@ -93,7 +105,8 @@ def check(
       "place of arrays.") from error
   genotypes, asked = check_emitter_ask(
     emitter, repertoire, jax.eval_shape(emitter.ask, state, repertoire, key))
-  _check_state("ask", asked, state)
+  checks.check_like(
+    "the state that the emitter's ask returns", asked, state)
   extra = extra or {}
   if not {*emitter.needs} <= extra.keys():
     return
@@ -104,7 +117,8 @@ def check(
       jnp.zeros((size, num_dimensions), jnp.float32)))
   evaluated = Evaluated(genotypes, fitness, descriptors, extra)
   told = jax.eval_shape(emitter.tell, asked, repertoire, evaluated, key)
-  _check_state("tell", told, state)
+  checks.check_like(
+    "the state that the emitter's tell returns", told, state)
 
 
 def check_emitter_ask(
@@ -124,11 +138,3 @@ def check_emitter_ask(
       f"batch_size={emitter.batch_size} genotypes like the repertoire's, and "
       "then the emitter's new state.")
   return genotypes, state
-
-
-def _check_state(name: str, found: Tree, state: Tree) -> None:
-  """Refuses an emitter's state that differs in kind from that of `init`."""
-  if difference := trees.tree_difference(found, state):
-    raise ValueError(
-      f"the state that the emitter's {name} returns differs from that of init: "
-      f"{difference}; return the same tree, shapes and dtypes.")

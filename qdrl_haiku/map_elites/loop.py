@@ -1,4 +1,4 @@
-"""A generation of MAP-Elites: ask, evaluate, add, tell.
+"""A generation of MAP-Elites: ask, evaluate, add, tell, improve, measure.
 
 Pure functions, to be compiled as one or scanned; on plain arrays as well as on
 agents.
@@ -9,10 +9,13 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
+from qdrl_haiku import checks
 from qdrl_haiku.map_elites.containers import Container, fill_container
+from qdrl_haiku.map_elites.describers import EPISODES, Describer
 from qdrl_haiku.map_elites.emitters import Emitter, Evaluated, check_emitter_ask
+from qdrl_haiku.map_elites.repertoire import Repertoire
 from qdrl_haiku.prng import OfGeneration
-from qdrl_haiku.types import Array, Key, Tree
+from qdrl_haiku.types import Array, Key, Metrics, Tree
 
 EvaluateFn = Callable[[Tree, Key], tuple[Array, Array, dict[str, Tree]]]
 """Says how good individuals are: (genotypes [B, ...]; key, consumed) ->
@@ -23,7 +26,7 @@ emitter `needs` and the container `keeps`, leaves [B, ...], {} for most."""
 def init(
   emitter: Emitter, container: Container, evaluated: Evaluated, key: Key
 ) -> tuple[Tree, Tree]:
-  """Makes a container's state of first individuals, and the emitter's.
+  """Makes a container's contents of first individuals, and an emitter's state.
 
   Args:
     emitter: where later ones come from.
@@ -36,24 +39,29 @@ def init(
     ValueError: if a function of the container returns something else than
       `Container` says.
   """
-  repertoire = fill_container(container, evaluated, {})
+  contents = fill_container(container, evaluated, {})
   state = emitter.init(
-    jax.random.fold_in(key, OfGeneration.ASK), container.show(repertoire))
+    jax.random.fold_in(key, OfGeneration.ASK), container.show(contents))
   # What the emitter says of individuals is known when it has a state.
   if extras := jax.eval_shape(emitter.extras, state):
     extras = jax.tree.map(
       lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), extras)
-    repertoire = fill_container(container, evaluated, extras)
+    contents = fill_container(container, evaluated, extras)
+  if evaluated.fitness.ndim > 1 and {*emitter.needs} <= evaluated.extra.keys():
+    some = jnp.zeros(emitter.batch_size, int)
+    some = jax.tree.map(lambda x: x[some], evaluated)
+    # An emitter that compares one number refuses several here.
+    jax.eval_shape(emitter.tell, state, container.show(contents), some, key)
   if emitter.tell_first is not None:
     key = jax.random.fold_in(key, OfGeneration.TELL)
-    shown = container.show(repertoire)
+    shown = container.show(contents)
     state = emitter.tell_first(state, shown, evaluated, key)
-  return repertoire, state
+  return contents, state
 
 
 def step(
   emitter: Emitter, container: Container, evaluate: EvaluateFn,
-  repertoire: Tree, state: Tree, key: Key,
+  contents: Tree, state: Tree, key: Key,
 ) -> tuple[Tree, Tree]:
   """Asks an emitter for individuals, evaluates, adds and tells.
 
@@ -61,44 +69,44 @@ def step(
     emitter: where individuals come from; several are one by `multi_emitter`.
     container: says who stays.
     evaluate: see `EvaluateFn`.
-    repertoire: the container's state, which it `show`s.
+    contents: the container's state, of which it `show`s a repertoire.
     state: the emitter's.
     key: consumed.
 
   Returns:
-    The container's state and the emitter's.
+    The container's contents and the emitter's state.
 
   Raises:
     ValueError: if the emitter returns something else than `Emitter` says.
   """
-  genotypes, repertoire, state = ask(emitter, container, repertoire, state, key)
+  genotypes, contents, state = ask(emitter, container, contents, state, key)
   evaluate_key = jax.random.fold_in(key, OfGeneration.EVALUATE)
   evaluated = Evaluated(genotypes, *evaluate(genotypes, evaluate_key))
-  return add_and_tell(emitter, container, repertoire, state, evaluated, key)
+  return add_and_tell(emitter, container, contents, state, evaluated, key)
 
 
 def ask(
-  emitter: Emitter, container: Container, repertoire: Tree, state: Tree,
+  emitter: Emitter, container: Container, contents: Tree, state: Tree,
   key: Key,
 ) -> tuple[Tree, Tree, Tree]:
   """Makes the individuals to be evaluated in a generation, whose key it takes.
 
   Returns B + R individuals, the emitter's and then those that the container
-  wants to be evaluated again; the container's state and the emitter's.
+  wants to be evaluated again; the container's contents and the emitter's state.
   """
-  shown = container.show(repertoire)
+  shown = container.show(contents)
   asked = emitter.ask(state, shown, jax.random.fold_in(key, OfGeneration.ASK))
   genotypes, state = check_emitter_ask(emitter, shown, asked)
   if container.again is not None:
-    drawn, repertoire = container.again.ask(
-      repertoire, jax.random.fold_in(key, OfGeneration.RESAMPLE))
+    drawn, contents = container.again.ask(
+      contents, jax.random.fold_in(key, OfGeneration.RESAMPLE))
     genotypes = jax.tree.map(
       lambda *x: jnp.concatenate(x), genotypes, drawn)
-  return genotypes, repertoire, state
+  return genotypes, contents, state
 
 
 def add_and_tell(
-  emitter: Emitter, container: Container, repertoire: Tree, state: Tree,
+  emitter: Emitter, container: Container, contents: Tree, state: Tree,
   evaluated: Evaluated, key: Key,
 ) -> tuple[Tree, Tree]:
   """Adds what `ask` made; tells the emitter of the B that are its own.
@@ -107,12 +115,80 @@ def add_and_tell(
   """
   if container.again is not None:
     size = emitter.batch_size
-    repertoire = container.again.tell(
-      repertoire, evaluated.fitness[size:], evaluated.descriptors[size:])
+    contents = container.again.tell(
+      contents, evaluated.fitness[size:], evaluated.descriptors[size:])
     evaluated = jax.tree.map(lambda x: x[:size], evaluated)
   kept = {name: evaluated.extra[name] for name in container.keeps}
   kept |= emitter.extras(state)
-  repertoire = container.add(repertoire, evaluated._replace(extra=kept))
+  contents = container.add(contents, evaluated._replace(extra=kept))
   tell_key = jax.random.fold_in(key, OfGeneration.TELL)
-  state = emitter.tell(state, container.show(repertoire), evaluated, tell_key)
-  return repertoire, state
+  state = emitter.tell(state, container.show(contents), evaluated, tell_key)
+  return contents, state
+
+
+def improve_describer(
+  describer: Describer, container: Container, state: Tree, contents: Tree,
+  key: Key,
+) -> tuple[Tree, Tree]:
+  """Lets a describer improve, and places elites anew where it has.
+
+  Args:
+    describer: which may have nothing to improve.
+    container: which keeps "episodes", and shows elites.
+    state: the describer's.
+    contents: the container's state.
+    key: consumed.
+
+  Returns:
+    The describer's state and the container's contents.
+
+  Raises:
+    ValueError: if the describer's new state is another tree.
+  """
+  if describer.improve is None:
+    return state, contents
+  shown = container.show(contents)
+  improved, differs = describer.improve(state, shown, key)
+  checks.check_like(
+    "the state that the describer's improve returns", improved, state)
+
+  def place() -> Tree:
+    describe = jax.vmap(jax.vmap(describer.describe, (None, 0)), (None, 0))
+    elites = Evaluated(
+      shown.genotypes,
+      # What isn't finite isn't added.
+      jnp.where(shown.occupied, shown.fitness, jnp.nan),
+      jnp.mean(describe(improved, shown.extras[EPISODES]), axis=1),
+      shown.extras)
+    example = jax.eval_shape(
+      lambda: jax.tree.map(lambda x: x[0], (elites.genotypes, elites.extra)))
+    return container.add(container.init(*example), elites)
+
+  return improved, jax.lax.cond(differs, place, lambda: contents)
+
+
+def metrics(repertoire: Repertoire, offset: float = 0.0) -> Metrics:
+  """Returns the measures of a repertoire by the names in a run's logs.
+
+  Args:
+    repertoire: any; one without cells is seen in those of its grid, if any.
+    offset: added to the fitness of each individual; minus the least return
+      that an episode can have, so that filling a cell never lowers the score.
+
+  Returns:
+    `qd/qd_score`, the sum of fitness + offset over the occupied cells (Pugh et
+    al., 2015); `qd/coverage`, their share in percent; `qd/max_fitness`, NaN if
+    there are none; and `qd/num_outside`, how many descriptors were outside the
+    bounds so far; without cells `qd/num_elites` too.
+  """
+  cells = repertoire.in_cells()
+  occupied = cells.occupied
+  numbers = {
+    "qd/qd_score": jnp.sum(jnp.where(occupied, cells.fitness + offset, 0)),
+    "qd/coverage": 100 * jnp.sum(occupied) / occupied.size,
+    "qd/max_fitness": jnp.where(
+      jnp.any(repertoire.occupied), jnp.max(repertoire.fitness), jnp.nan),
+    "qd/num_outside": repertoire.num_outside}
+  if not repertoire.has_cells:
+    numbers["qd/num_elites"] = jnp.sum(repertoire.occupied)
+  return numbers

@@ -58,7 +58,8 @@ def multi_emitter(
 
   Returns:
     The emitter; its state is a `MultiEmitterState`. Its metrics are each
-    emitter's own, its `share` and its `num_elites`, named `<name>/<metric>`.
+    emitter's own, its `share` and its `num_elites`, named `<name>/<metric>`;
+    its extras are those of each, zeros of the others' individuals.
   """
   if batch_size is not None and batch_size > _MAX_SHARED:
     raise ValueError(
@@ -149,6 +150,20 @@ def multi_emitter(
       numbers |= {f"{name}/{key}": x for key, x in own.items()}
     return numbers
 
+  def extras(state: MultiEmitterState) -> dict[str, Tree]:
+    kept: dict[str, Tree] = {
+      FOUND_BY: 1 + state.emitters, _TURN: jnp.full(size, state.turn)}
+    for i, (name, part) in enumerate(emitters.items()):
+      own = part.extras(state.states[i])
+      if both := ", ".join(own.keys() & kept.keys()):
+        raise ValueError(
+          f"the emitter {name} has extras that another has too, or all "
+          f"together ({both}); rename them.")
+      of_each = jax.tree.map(lambda x: x[state.rows], own)
+      kept |= trees.choose_rows(
+        state.emitters == i, of_each, jax.tree.map(jnp.zeros_like, of_each))
+    return kept
+
   is_told = any(part.tell_first for part in parts)
   return Emitter(
     init, ask, tell, size,
@@ -156,9 +171,7 @@ def multi_emitter(
     metrics=metrics, tell_first=tell_first if is_told else None,
     shared=trees.tree_prefix(
       MultiEmitterState, False, states=tuple(part.shared for part in parts)),
-    extras=lambda state: {
-      FOUND_BY: 1 + state.emitters,
-      _TURN: jnp.full(size, state.turn)})
+    extras=extras)
 
 
 def multi_emitter_shares(

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from qdrl_haiku import trees
-from qdrl_haiku.map_elites.emitters import Emitter, Evaluated
+from qdrl_haiku.map_elites.emitters import Emitter, Evaluated, one_objective
 from qdrl_haiku.map_elites.repertoire import Repertoire
 from qdrl_haiku.map_elites.variation import Elite, VariationFn, emit_offspring
 from qdrl_haiku.prng import OfGeneration, fold_in_indices
@@ -46,7 +46,7 @@ class Agents(NamedTuple):
 
 
 class Decision(Protocol):
-  """What a controller decides, as `controllers.Decision` has it."""
+  """Holds what a controller decides, as `controllers.Decision` does."""
 
   @property
   def parents(self) -> Array:
@@ -179,7 +179,8 @@ def pbt_emitter(
     state: PBTEmitterState, repertoire: Repertoire, evaluated: Evaluated,
     key: Key,
   ) -> PBTEmitterState:
-    fitness = jnp.asarray(evaluated.fitness, jnp.float32)[:population_size]
+    fitness = one_objective("pbt", evaluated.fitness)[:population_size]
+    fitness = jnp.asarray(fitness, jnp.float32)
     fitness = jnp.where(agents.is_finite(state.members), fitness, jnp.nan)
     remembered, decision = controller.update(
       state.controller, jax.random.fold_in(key, OfGeneration.CONTROLLER),

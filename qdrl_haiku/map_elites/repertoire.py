@@ -65,7 +65,7 @@ class Repertoire:
 
   def __init_subclass__(cls) -> None:
     """Says what became of subclasses, which were containers once."""
-    raise TypeError(
+    raise ValueError(
       f"{cls.__name__} can't be a subclass of Repertoire; make its "
       "`places` a function for map_elites.one_per_place, or make a Container.")
 

@@ -82,7 +82,7 @@ class DeepArchive(NamedTuple):
 
   @property
   def num_evaluations(self) -> Array:
-    """How often each was evaluated, int32 [S]."""
+    """Counts how often each was evaluated, int32 [S]."""
     count: Array = self.extras[_NUM]
     return count
 
@@ -113,6 +113,10 @@ def deep_archive(
 
   def init(genotype: Tree, extras: Mapping[str, Tree]) -> DeepArchive:
     num_cells, depth = tessellation.num_cells, resampling.depth
+    if _NUM in extras:
+      raise ValueError(
+        f"the emitter has an extra {_NUM}, which is the container's; rename it."
+      )
     kept = {**extras, _NUM: jax.ShapeDtypeStruct((), jnp.int32)}
     one = Repertoire.init(genotype, tessellation, kept)
     size = num_cells * depth

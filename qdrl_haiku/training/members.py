@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from qdrl_haiku import actors, environments, learners, prng
-from qdrl_haiku.learners.check import check_learner_acts
+from qdrl_haiku.learners.check import check_learner_functions
 from qdrl_haiku.training.setup import Setup
 from qdrl_haiku.training.state import InitialStates, Members
 from qdrl_haiku.types import Array, Key, Transition, Tree
@@ -171,7 +171,7 @@ def _split(keys: Key, shape: tuple[int, ...]) -> Key:
 
 def check_members_learner(setup: Setup) -> None:
   """Refuses a learner that can't learn from what is stored, see its `check`."""
-  check_learner_acts(setup.learner)
+  check_learner_functions(setup.learner)
   extras = member_transition_example(setup).extras
   learners.check(
     setup.learner, setup.env.observation_spec, setup.env.action_spec,

@@ -1,7 +1,22 @@
 """A generation of MAP-Elites with agents: ask, evaluate, add, tell.
 
-`Trainer` says what each function takes, beside the setup and its emitter, and
-returns.
+Of B offspring and R elites that are judged again, by N episodes of T steps:
+
+  draw      run key -> env_states, leaves [B + R, N, ...]; a pool for members
+  ask       the repertoire [C] that the container shows of its contents,
+            emitter state -> offspring: `Elite`(genotype, hyperparams), leaves
+            [B + R, ...]; a member among them has trained before
+  judge     offspring, env_states -> `actors.Evaluation`: returns [B + R, N],
+            descriptors [B + R, N, D]; and their means, which are `Evaluated`:
+            fitness [B + R], descriptors [B + R, D], and extra, what of the
+            episodes the emitter needs and the container keeps
+  add       contents, `Evaluated` -> contents, with some of the B, others gone
+  tell      emitter state, the repertoire after that, the emitter's own
+            `Evaluated` [B] -> emitter state; of members' emitters, members
+            that the controller's decision or elites have replaced
+  improve   describer state -> describer state, by which all are placed anew
+
+`Trainer` says what each function takes beside the setup and its emitter.
 """
 
 import functools
@@ -36,10 +51,15 @@ from qdrl_haiku.types import Array, Key, Tree
 
 def make_trainer(setup: Setup) -> Trainer:
   """Makes what fills a repertoire, with members or without."""
+  if setup.describer.improve is not None:
+    container = setup.qd.container
+    keeps = (*container.keeps, map_elites.EPISODES)
+    setup = setup._replace(map_elites=setup.qd._replace(
+      container=container._replace(keeps=keeps)))
   emitter = emitters_lib.make_training_emitter(setup)
   shared = trees.tree_prefix(
     State, False, emitter=emitter.shared,
-    repertoire=setup.qd.shard_repertoire and setup.container.shared)
+    repertoire=setup.qd.shard_repertoire and setup.qd.container.shared)
   of = functools.partial
   return Trainer(
     setup, of(draw, setup), of(init, setup, emitter), of(train, setup, emitter),
@@ -81,11 +101,11 @@ def init(
     jax.random.fold_in(key, prng.OfGeneration.DESCRIBE))
   evaluation, evaluated = judge_elites(
     setup, elites, initial.evaluation, described_by, needs)
-  repertoire, emitter_state = map_elites.init(
-    emitter, setup.container, evaluated, key)
+  contents, emitter_state = map_elites.init(
+    emitter, qd.container, evaluated, key)
   state = State(
     generation=jnp.zeros((), jnp.int32), emitter=emitter_state,
-    repertoire=repertoire, describer=described_by,
+    repertoire=contents, describer=described_by,
     initial_steps=jnp.sum(evaluation.lengths, dtype=jnp.int32))
   if not setup.trains_members:
     return state
@@ -103,9 +123,9 @@ def train(
   if setup.trains_members:
     state = state.with_members(state.members._replace(pool=pool))
   key = jax.random.fold_in(run_key, state.generation + 1)
-  offspring, repertoire, emitter_state = map_elites.ask(
-    emitter, setup.container, state.repertoire, state.emitter, key)
-  state = state._replace(emitter=emitter_state, repertoire=repertoire)
+  offspring, contents, emitter_state = map_elites.ask(
+    emitter, setup.qd.container, state.repertoire, state.emitter, key)
+  state = state._replace(emitter=emitter_state, repertoire=contents)
   return state, Trained(offspring=offspring)
 
 
@@ -114,7 +134,7 @@ def evaluate(
   env_states: Tree, run_key: Key,
 ) -> tuple[State, GenerationReport]:
   """Evaluates offspring, adds them to the repertoire, and tells the emitter."""
-  qd, container = setup.qd, setup.container
+  qd, container = setup.qd, setup.qd.container
   generation = state.generation + 1
   key = jax.random.fold_in(run_key, generation)
   elites = trained.offspring
@@ -123,10 +143,10 @@ def evaluate(
   fitness, evaluation_steps = evaluated.fitness, evaluation.lengths
   finite = trees.all_finite_leaves((fitness, evaluated.descriptors, elites))
   evaluated = evaluated._replace(fitness=jnp.where(finite, fitness, jnp.nan))
-  repertoire, emitter_state = map_elites.add_and_tell(
+  contents, emitter_state = map_elites.add_and_tell(
     emitter, container, state.repertoire, state.emitter, evaluated, key)
-  described_by, repertoire = map_elites.improve_describer(
-    setup.describer, container, state.describer, repertoire,
+  described_by, contents = map_elites.improve_describer(
+    setup.describer, container, state.describer, contents,
     jax.random.fold_in(key, prng.OfGeneration.DESCRIBE))
   if container.num_again:  # The report is of new agents.
     elites, evaluation, finite, fitness = jax.tree.map(
@@ -146,11 +166,11 @@ def evaluate(
     evaluation_steps=evaluation_steps, next_hyperparams=elites.hyperparams,
     sampled_cells=jnp.full_like(fitness, -1, jnp.int32),
     repertoire_metrics=map_elites.metrics(
-      container.show(repertoire), qd.qd_offset)
-    | {f"qd/{name}": x for name, x in container.metrics(repertoire).items()},
+      container.show(contents), qd.qd_offset)
+    | {f"qd/{name}": x for name, x in container.metrics(contents).items()},
     emitter_metrics=emitter.metrics(emitter_state))
   after = state._replace(
-    generation=generation, emitter=emitter_state, repertoire=repertoire,
+    generation=generation, emitter=emitter_state, repertoire=contents,
     describer=described_by)
   if setup.trains_members:
     report = _of_members(setup, report, _told(state), _told(after))

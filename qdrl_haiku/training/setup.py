@@ -18,7 +18,7 @@ from qdrl_haiku import (
   types,
 )
 from qdrl_haiku.distributed import sharding
-from qdrl_haiku.map_elites import Container, Describer
+from qdrl_haiku.map_elites import Describer
 from qdrl_haiku.training import config as config_lib
 from qdrl_haiku.types import Array, Hyperparams, Tree
 
@@ -133,7 +133,7 @@ class Setup(NamedTuple):
 
   @property
   def qd(self) -> MapElites:
-    """The settings of MAP-Elites, for a setup that has a repertoire."""
+    """What `map_elites` has, where it isn't None: read it by this name."""
     assert self.map_elites is not None
     return self.map_elites
 
@@ -153,14 +153,6 @@ class Setup(NamedTuple):
       look=lambda state: state.info["next_state_descriptor"],
       summarize=lambda looks, mask: (looks, mask),
       describe=lambda state, episode: descriptor.function(*episode))
-
-  @property
-  def container(self) -> Container:
-    """What holds a repertoire's agents, and what its describer needs."""
-    keeps = self.qd.container.keeps
-    if self.describer.improve is not None:
-      keeps += (map_elites.EPISODES,)
-    return self.qd.container._replace(keeps=keeps)
 
   @property
   def trains_members(self) -> bool:

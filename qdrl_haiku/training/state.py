@@ -51,7 +51,8 @@ class State(NamedTuple):
   generation: Array  # int32 [], how many have been trained.
   # Of what makes agents: the state of the setup's emitter, or a `Population`.
   emitter: Tree
-  repertoire: Tree = ()  # The container's state, of `map_elites.Elite`s.
+  # The container's contents, `map_elites.Elite`s; so named in checkpoints.
+  repertoire: Tree = ()
   describer: Tree = ()  # The state of what describes agents.
   # int32 [], environment steps that evaluating the first genotypes took.
   initial_steps: Tree = ()

@@ -102,6 +102,24 @@ def test_an_elite_is_its_finders_until_another_finds_a_better_one():
   np.testing.assert_allclose(state.improved, 0.9 * before)
 
 
+@pytest.mark.parametrize("batch_size", [None, 3])
+def test_what_one_keeps_with_its_individuals_is_kept(batch_size):
+  a, b = (
+    _emitter(10 * i + _X[:3])._replace(
+      extras=lambda state, name=name: {name: 1 + state["genotypes"][:, 0]})
+    for i, name in enumerate("ab"))
+  emitter = map_elites.multi_emitter({"a": a, "b": b}, batch_size)
+  individuals, state = jax.jit(emitter.ask)(
+    _init(emitter, _EMPTY), _EMPTY, _KEY)
+  kept = emitter.extras(state)
+  assert {*kept} == {"emitter", "turn", "a", "b"}
+  is_first = kept["emitter"] == 1
+  for name, is_own in (("a", is_first), ("b", ~is_first)):
+    assert is_own.any()
+    np.testing.assert_array_equal(
+      kept[name], np.where(is_own, 1 + individuals[:, 0], 0))
+
+
 def test_of_adapting_shares_some_of_each_ones_individuals_are_evaluated():
   # a's are in one cell, and only the first one of them is an improvement.
   a = _emitter([0.5] * 4, needs=("transitions",))

@@ -20,11 +20,26 @@ def _init(genotype, tessellation=_GRID):
 _SCORES = jnp.zeros(4), jnp.zeros((4, 2))
 
 
-def _begun(container=None, **changes):
+_GA = map_elites.genetic_emitter(None, 0)
+
+
+def _begun(container=None, emitter=_GA, fitness=_SCORES[0], **changes):
   container = container or map_elites.cells(_GRID)._replace(**changes)
-  emitter = map_elites.genetic_emitter(None, 0)
-  evaluated = map_elites.Evaluated(_BATCH, *_SCORES, {})
+  evaluated = map_elites.Evaluated(
+    _BATCH, fitness, _SCORES[1], {"episodes": fitness})
   map_elites.init(emitter, container, evaluated, _KEY)
+
+
+def _with_two_objectives(emitter):
+  one = map_elites.cells(_GRID)
+  own = one._replace(add=lambda state, evaluated: one.add(
+    state, evaluated._replace(fitness=evaluated.fitness[:, 0])))
+  emitter = emitter._replace(init=lambda key, repertoire: ())
+  _begun(own, emitter, jnp.zeros((4, 2)))
+
+
+def _keeping(*names):
+  return _GA._replace(extras=lambda state: {x: jnp.zeros(0) for x in names})
 
 
 def _add(genotypes=_BATCH, shape=(4,), dtype=float, example=_GENOTYPE):
@@ -36,18 +51,16 @@ def _grid(shape=(3, 3), lower=(0.0, 0.0), upper=(1.0, 1.0)):
   map_elites.Grid(shape, lower, upper)
 
 
-def _pbt(num_replaced_by_samples=2, **config):
+def _pbt(num_replaced_by_samples=2):
   space = {"rate": controllers.LogUniform(0.1, 10.0)}
-  controller = controllers.pbt(controllers.PBTConfig(**config), space)
-  map_elites.pbt_emitter(
+  controller = controllers.pbt(controllers.PBTConfig(), space)
+  return map_elites.pbt_emitter(
     None, controller, None, population_size=6, variation_batch_size=3,
     num_replaced_by_samples=num_replaced_by_samples)
 
 
-def _cma_without_cells():
-  strategies = map_elites.Strategies(*[None] * 5, 1, 8)
-  emitter = map_elites.cma_emitter(lambda size: strategies, jnp.zeros(2))
-  emitter.init(_KEY, _init(jnp.zeros(2), _NONE))
+_STRATEGIES = map_elites.Strategies(*[None] * 5, 1, 8)
+_CMA = map_elites.cma_emitter(lambda size: _STRATEGIES, jnp.zeros(2))
 
 
 def _deep(num_cells, depth):
@@ -55,6 +68,7 @@ def _deep(num_cells, depth):
   map_elites.deep_archive(grid, map_elites.Resampling(depth=depth), 1)
 
 
+_ARCHIVE = map_elites.deep_archive(_GRID, map_elites.Resampling(), 1)
 _TAG = {"tag": jnp.arange(3)}
 _REFUSALS = [
   (lambda: _grid(shape=(2**20, 2**20)), f"the product of shape={2**40} is not"),
@@ -75,10 +89,26 @@ _REFUSALS = [
    "show returns a ArrayImpl; return a map_elites.Repertoire."),
   (lambda: _begun(show=lambda state: _init(jnp.zeros(2))),
    "isn't of its tessellation: the tree is"),
+  (lambda: _begun(init=lambda genotype: ()),
+   "the init of the container cells doesn't take 2 arguments; write it as"),
+  (lambda: _begun(metrics=lambda state: {"ages": jnp.zeros(3)}),
+   "metrics of the container cells have 'ages' with an array (3,); give one"),
+  (lambda: _begun(keeps="ages"), "container cells='ages' is no tuple; give ("),
+  (lambda: _begun(emitter=_keeping("episodes"), keeps=("episodes",)),
+   "names of what the container cells keeps (episodes); rename one of them."),
+  (lambda: _begun(_ARCHIVE, _keeping("num_evaluations")),
+   "extra num_evaluations, which is the container's; rename it."),
+  (lambda: _begun(emitter=map_elites.multi_emitter({"a": _keeping("turn")})),
+   "the emitter a has extras that another has too, or all together (turn)"),
+  (lambda: _with_two_objectives(_pbt()),
+   "the emitter pbt compares individuals by one number, and their fitness is "
+   "(9, 2), of 2 objectives; take another emitter"),
+  (lambda: _with_two_objectives(_CMA), "the emitter cma compares"),
   (lambda: map_elites.weights_only(None)(_KEY, _TAG, _TAG), "there are no wei"),
   (lambda: _pbt(6), "num_replaced_by_samples=6 leaves none of population_size"),
   (lambda: map_elites.cma_es(1025, 1, 8, 0.1), "use at most 1024, such as a"),
-  (_cma_without_cells, "by the cells that they improve, and"),
+  (lambda: _CMA.init(_KEY, _init(jnp.zeros(2), _NONE)),
+   "by the cells that they improve, and"),
   (lambda: map_elites.deep_archive(_NONE, map_elites.Resampling(), 1),
    "there are no cells (tessellation=none) in which agents that are evaluated"),
   (lambda: _deep(2**20, 2**11), "are too many; make at most 524288 cells")]
@@ -91,8 +121,7 @@ def test_what_makes_no_sense_is_refused(call, fragment):
   assert fragment in str(caught.value)
 
 
-@pytest.mark.parametrize(("base", "error"), [
-  ("DominatedNovelty", AttributeError), ("Repertoire", TypeError)])
-def test_a_container_of_0_4_is_told_what_became_of_it(base, error):
-  with pytest.raises(error, match="`places`.* function for map_elites.one"):
+@pytest.mark.parametrize("base", ["DominatedNovelty", "Repertoire"])
+def test_a_container_of_0_4_is_told_what_became_of_it_in_one_line(base):
+  with pytest.raises(ValueError, match="`places`.* function for map_elites.on"):
     type("Fittest", (getattr(map_elites, base),), {})

@@ -28,6 +28,12 @@ def _reading_truncations():
   return learner._replace(update=update)
 
 
+def _describing(state, hyperparams, observation, memory, key):
+  """Acts, and returns an extra by the name of an environment's."""
+  acted = _quadratic().act(state, hyperparams, observation, memory, key)
+  return acted._replace(extras={"descriptor": acted.action})
+
+
 def _rewarding_itself():
   config = learners.DIAYNConfig(discriminator_input="observation")
   return learners.diayn(
@@ -69,7 +75,10 @@ _AGAIN = map_elites.deep_archive(
    "stores skill, which transitions don't have .none.; let its act return it"),
   (common.setup(
      learner=_quadratic()._replace(act=lambda s, h, observation, key: None)
-   ), "act doesn't take 5 arguments; act is .* .until 0.4 there was none"),
+   ), "act is .* doesn't take 5 arguments; act is .* .until 0.4 there was n"),
+  (common.setup(
+     learner=_quadratic()._replace(act=_describing), env=common.Placed
+   ), "act returns extras by names of what environments say .descriptor.; ren"),
   (common.setup(learner=_reading_truncations(), n_step=3),
    "only if Learner.stores=.'truncation',. names it"),
   (common.setup(n_step=2), "n_step=2 sums.*are learning_rate, parent; give"),

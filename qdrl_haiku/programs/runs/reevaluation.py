@@ -67,7 +67,7 @@ def make_reevaluate(setup: Setup, num_reevaluations: int) -> ReevaluateFn:
   Cully, "Fast and stable MAP-Elites in noisy domains", 2020). What is compiled
   fits any number of elites, and is compiled in the first call.
   """
-  mesh, container = setup.mesh, setup.container
+  mesh, container = setup.mesh, setup.qd.container
   assert mesh is not None
   size = reevaluation_batch_size(setup, num_reevaluations)
   drawn_with = setup._replace(config=dataclasses.replace(

@@ -29,9 +29,8 @@ class RepertoireFiles:
     settings: Record,
   ) -> None:
     """Writes the centroids, which take long to find, for a resumed run."""
-    assert setup.map_elites is not None
     self._setup = setup
-    self._qd = setup.map_elites
+    self._qd = setup.qd
     self._config = config
     self._directory = directory
     self._settings = settings
