@@ -77,9 +77,8 @@ def check(
       f"don't have ({', '.join(sorted(extras)) or 'none'}); let its act return "
       "it among its extras, or take an environment that has it.")
 
-  batches = (learner.batches_per_update, batch_size)
-  if is_on_policy:
-    batches = rollout_shape
+  in_replay = (learner.batches_per_update, batch_size)
+  batches = rollout_shape if is_on_policy else in_replay
   extras_of_batches: types.Tree = {
     name: jax.ShapeDtypeStruct((*batches, *x.shape), x.dtype)
     for name, x in extras.items()}

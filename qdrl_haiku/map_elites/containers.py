@@ -109,20 +109,8 @@ def one_per_place(
       Repertoire, False, genotypes=True, container=name))
 
 
-def fill_container(
-  container: Container, evaluated: Evaluated, extras: Mapping[str, Tree]
-) -> Tree:
-  """Makes a container's state of first individuals; checks the container.
-
-  Args:
-    container: such as a user's own.
-    evaluated: the first individuals, leaves [B, ...], B >= 1.
-    extras: shapes of what is kept of each, beside what the container `keeps`;
-      zeros of these first ones.
-
-  Raises:
-    ValueError: if what a function returns isn't as `Container` says.
-  """
+def check_container_functions(container: Container) -> str:
+  """Refuses what can't be called as `Container` says; returns what it is."""
   if not isinstance(container, Container):
     raise ValueError(
       f"a {type(container).__name__} is no map_elites.Container; give one, "
@@ -134,6 +122,18 @@ def fill_container(
         f"the {name} of {of} doesn't take {number} arguments; write it as "
         "map_elites.Container says.")
   checks.check_names(f"the keeps of {of}", container.keeps)
+  return of
+
+
+def fill_container(
+  container: Container, evaluated: Evaluated, extras: Mapping[str, Tree]
+) -> Tree:
+  """Makes a container's contents of first individuals; checks the container.
+
+  `extras` are shapes of what each keeps beside what the container `keeps`:
+  zeros of these first ones.
+  """
+  of = check_container_functions(container)
   if both := ", ".join({*container.keeps} & extras.keys()):
     raise ValueError(
       f"the emitter has extras by names of what {of} keeps ({both}); rename "

@@ -132,15 +132,8 @@ def improve_describer(
 ) -> tuple[Tree, Tree]:
   """Lets a describer improve, and places elites anew where it has.
 
-  Args:
-    describer: which may have nothing to improve.
-    container: which keeps "episodes", and shows elites.
-    state: the describer's.
-    contents: the container's state.
-    key: consumed.
-
-  Returns:
-    The describer's state and the container's contents.
+  Takes and returns the describer's state and the contents of the container,
+  which keeps "episodes".
 
   Raises:
     ValueError: if the describer's new state is another tree.

@@ -111,7 +111,9 @@ def multi_emitter(
     key: Key,
   ) -> MultiEmitterState:
     def tell_one(i: int, part: Emitter, key: Key) -> Tree:
-      own = _needed(part, evaluated)
+      names = {*part.needs, "lengths"} if part.needs else ()
+      extra = {name: x for name, x in evaluated.extra.items() if name in names}
+      own = evaluated._replace(extra=extra)
       if batch_size is None:
         start = sum(sizes[:i])
         own = jax.tree.map(lambda x: x[start : start + sizes[i]], own)
@@ -157,8 +159,8 @@ def multi_emitter(
       own = part.extras(state.states[i])
       if both := ", ".join(own.keys() & kept.keys()):
         raise ValueError(
-          f"the emitter {name} has extras that another has too, or all "
-          f"together ({both}); rename them.")
+          f"the emitter {name} has extras that are others' too: {both}; rename "
+          "them.")
       of_each = jax.tree.map(lambda x: x[state.rows], own)
       kept |= trees.choose_rows(
         state.emitters == i, of_each, jax.tree.map(jnp.zeros_like, of_each))
@@ -196,13 +198,6 @@ def _places(counts: Array, size: int) -> tuple[Array, Array]:
   ends, numbers = jnp.cumsum(counts), jnp.arange(size)
   emitters = jnp.searchsorted(ends, numbers, side="right").astype(jnp.int32)
   return emitters, numbers - (ends - counts)[emitters]
-
-
-def _needed(part: Emitter, evaluated: Evaluated) -> Evaluated:
-  """Returns evaluations with what an emitter needs of them."""
-  names = {*part.needs, "lengths"} if part.needs else ()
-  extra = {name: x for name, x in evaluated.extra.items() if name in names}
-  return evaluated._replace(extra=extra)
 
 
 def _own(state: MultiEmitterState, i: int, evaluated: Evaluated) -> Evaluated:

@@ -114,9 +114,7 @@ def deep_archive(
   def init(genotype: Tree, extras: Mapping[str, Tree]) -> DeepArchive:
     num_cells, depth = tessellation.num_cells, resampling.depth
     if _NUM in extras:
-      raise ValueError(
-        f"the emitter has an extra {_NUM}, which is the container's; rename it."
-      )
+      raise ValueError(f"the emitter's extra {_NUM} is taken; rename it.")
     kept = {**extras, _NUM: jax.ShapeDtypeStruct((), jnp.int32)}
     one = Repertoire.init(genotype, tessellation, kept)
     size = num_cells * depth

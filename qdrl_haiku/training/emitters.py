@@ -7,6 +7,7 @@ import jax
 
 from qdrl_haiku import map_elites, prng, trees
 from qdrl_haiku.distributed import sharding
+from qdrl_haiku.map_elites.containers import check_container_functions
 from qdrl_haiku.map_elites.variation import is_running_state
 from qdrl_haiku.training import members as members_lib
 from qdrl_haiku.training import population, teachers
@@ -48,6 +49,7 @@ def _check_own(setup: Setup, emitter: map_elites.Emitter) -> None:
       f"the emitter needs {', '.join(sorted(unknown))}, which isn't known of "
       "agents' episodes; transitions are.")
   container = setup.qd.container
+  check_container_functions(container)
   map_elites.check(emitter, jax.eval_shape(
     lambda: container.show(container.init(_elite(setup), {}))))
 

@@ -1,22 +1,17 @@
 """A generation of MAP-Elites with agents: ask, evaluate, add, tell.
 
-Of B offspring and R elites that are judged again, by N episodes of T steps:
+Of B offspring and R elites that are judged again, by N episodes each:
 
-  draw      run key -> env_states, leaves [B + R, N, ...]; a pool for members
-  ask       the repertoire [C] that the container shows of its contents,
-            emitter state -> offspring: `Elite`(genotype, hyperparams), leaves
-            [B + R, ...]; a member among them has trained before
-  judge     offspring, env_states -> `actors.Evaluation`: returns [B + R, N],
-            descriptors [B + R, N, D]; and their means, which are `Evaluated`:
-            fitness [B + R], descriptors [B + R, D], and extra, what of the
-            episodes the emitter needs and the container keeps
-  add       contents, `Evaluated` -> contents, with some of the B, others gone
-  tell      emitter state, the repertoire after that, the emitter's own
-            `Evaluated` [B] -> emitter state; of members' emitters, members
-            that the controller's decision or elites have replaced
-  improve   describer state -> describer state, by which all are placed anew
-
-`Trainer` says what each function takes beside the setup and its emitter.
+  draw     run key -> env_states, leaves [B + R, N, ...]
+  ask      the repertoire [C] that the container shows of its contents, emitter
+           state -> offspring, `Elite`s with leaves [B + R, ...]; members train
+  judge    offspring, env_states -> `actors.Evaluation`, returns [B + R, N], and
+           `Evaluated`: fitness [B + R], descriptors [B + R, D], and extra, what
+           the emitter needs of the episodes and the container keeps
+  add      contents, `Evaluated` -> contents, in which some of the B are new
+  tell     emitter state, the repertoire after that, `Evaluated` [B] -> emitter
+           state, whose members controller and elites have replaced
+  improve  describer state, contents -> both, all elites described anew
 """
 
 import functools

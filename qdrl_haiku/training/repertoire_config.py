@@ -183,35 +183,33 @@ class RepertoireConfig(Settings):
 
   def missing(self) -> Mapping[str, Missing]:
     """Returns the parts that a repertoire's configuration lacks, by name."""
-    found: dict[str, Missing] = {}
-    by = f"with --emitter={self.emitter}"
+    by, cause = f"with --emitter={self.emitter}", ("emitter",)
     taught = any(name in _TAUGHT for name in self.names)
-    cause = ("emitter",)
+    whys: dict[str, str] = {}
     if not self.has_members:
-      alone = Missing(f"{by} no agent trains by PBT", cause)
       needing = ("members", "population_size", "replacement")
-      found |= dict.fromkeys(needing, alone)
+      whys |= dict.fromkeys(needing, f"{by} no agent trains by PBT")
     if not self.trains_alone:
       why = f"{by} no agent trains by hyperparameters of its own"
-      found |= dict.fromkeys(("controller", "searched"), Missing(why, cause))
-    if not taught and not self.trains_alone:
-      found["learning"] = Missing(f"{by} no agent trains", cause)
-      found["replay updates"] = found["learning"]
-    elif not self.trains_alone:
-      found["replay updates"] = Missing(
-        "--num_critic_steps says how often the shared critic learns", cause)
+      whys |= dict.fromkeys(("controller", "searched"), why)
+      whys["replay updates"] = (
+        "--num_critic_steps says how often the shared critic learns")
+      if not taught:
+        why = f"{by} no agent trains"
+        whys |= dict.fromkeys(("learning", "replay updates"), why)
     if not taught:
-      found["teaching"] = Missing(f"{by} no critic is shared", cause)
+      whys["teaching"] = f"{by} no critic is shared"
     if "dcrl" not in self.names:
-      found["targets"] = Missing(f"{by} no critic sees a target", cause)
+      whys["targets"] = f"{by} no critic sees a target"
     if "cma" not in self.names:
-      found["cma"] = Missing(f"{by} nothing is sampled", cause)
+      whys["cma"] = f"{by} nothing is sampled"
     if self.parts[0].batch_size is not None:
-      numbered = Missing(f"--emitter={self.emitter} has the numbers", cause)
-      found |= {"unnumbered": numbered, "population_size": numbered}
+      why = f"--emitter={self.emitter} has the numbers"
+      whys |= dict.fromkeys(("unnumbered", "population_size"), why)
     if self.names == ("cma",):
-      found["variation"] = Missing("--emitter=cma varies nothing", cause)
-    elif self.num_variations == 0:
+      whys["variation"] = "--emitter=cma varies nothing"
+    found = {name: Missing(why, cause) for name, why in whys.items()}
+    if self.num_variations == 0:
       found["variation"] = Missing(
         "--variation_batch_size=0 varies nothing", ("variation_batch_size",))
     if self.adding == "once":

@@ -97,9 +97,9 @@ _REFUSALS = [
   (lambda: _begun(emitter=_keeping("episodes"), keeps=("episodes",)),
    "names of what the container cells keeps (episodes); rename one of them."),
   (lambda: _begun(_ARCHIVE, _keeping("num_evaluations")),
-   "extra num_evaluations, which is the container's; rename it."),
+   "the emitter's extra num_evaluations is taken; rename it."),
   (lambda: _begun(emitter=map_elites.multi_emitter({"a": _keeping("turn")})),
-   "the emitter a has extras that another has too, or all together (turn)"),
+   "the emitter a has extras that are others' too: turn; rename"),
   (lambda: _with_two_objectives(_pbt()),
    "the emitter pbt compares individuals by one number, and their fitness is "
    "(9, 2), of 2 objectives; take another emitter"),

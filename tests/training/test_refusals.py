@@ -58,6 +58,9 @@ _AGAIN = map_elites.deep_archive(
      emitter=lambda setup: _OWN._replace(
        ask=lambda *args: _OWN.ask(*args)[::-1])
    ), "and then the emitter's new state"),
+  (_variations(
+     emitter=lambda setup: _OWN, container=_AGAIN._replace(init=lambda: ())
+   ), "the init of the container deep_archive doesn't take 2 arguments"),
   (_variations(emitter=(training.Part("ga", 3),)),
    "makes 3 agents, and 2 are planned"),
   (common.repertoire_setup(
