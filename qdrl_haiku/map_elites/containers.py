@@ -70,11 +70,6 @@ class Container(NamedTuple):
   metrics: Callable[[Tree], Metrics] = lambda state: {}
   shared: Tree = False
 
-  @property
-  def num_again(self) -> int:
-    """R, how many individuals are evaluated again in each generation."""
-    return self.again.batch_size if self.again else 0
-
 
 def cells(tessellation: Tessellation) -> Container:
   """Keeps the fittest individual of each cell, as `Repertoire.add` does.

@@ -143,7 +143,7 @@ def evaluate(
   described_by, contents = map_elites.improve_describer(
     setup.describer, container, state.describer, contents,
     jax.random.fold_in(key, prng.OfGeneration.DESCRIBE))
-  if container.num_again:  # The report is of new agents.
+  if container.again:  # The report is of new agents.
     elites, evaluation, finite, fitness = jax.tree.map(
       lambda x: x[: emitter.batch_size], (elites, evaluation, finite, fitness))
   index = jnp.argmax(jnp.where(finite, fitness, -jnp.inf))

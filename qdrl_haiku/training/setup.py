@@ -182,7 +182,7 @@ class Setup(NamedTuple):
     if qd is None:
       return Sizes(size, size, 0, (1,) if alone else (size,))
     new = qd.variation_batch_size + size * self.trains_members
-    again = qd.container.num_again
+    again = qd.container.again.batch_size if qd.container.again else 0
     batches = (size,) * self.trains_members + (new + again,)
     return Sizes(
       first=qd.num_initial_genotypes, new=new, again=again,

@@ -192,7 +192,7 @@ def test_only_new_individuals_are_told_and_finders_are_remembered():
     return container.show(archive), both.metrics(state)
 
   repertoire, metrics = generation(jax.random.key(0))
-  assert told == [(2,)] * 2 and container.num_again == 1
+  assert told == [(2,)] * 2 and container.again.batch_size == 1
   assert repertoire.genotypes.tolist() == [0, 1, 2, 3, 4, 0, 2, 0]
   assert repertoire.extras["emitter"].tolist() == [0, 1, 1, 2, 2, 0, 0, 0]
   assert metrics["a/num_elites"] == metrics["b/num_elites"] == 2
