@@ -27,7 +27,7 @@ class Array:
 
   Attributes:
     shape: of one observation.
-    dtype: float32, or of integers, which stay as they are, never normalised.
+    dtype: float32, or of integers, which are never normalised; see `as_vector`.
     lower: the least number in it, where that is known; `upper`, the largest.
   """
 
@@ -98,31 +98,22 @@ def action_size(given: int | Action) -> int:
   return spec.size
 
 
-def observation_size(
-  given: int | Observation, *, is_one: bool = False
-) -> int:
-  """Returns O: how many floats all vectors have, or the one that there is.
-
-  Raises:
-    ValueError: if something is observed that is no flat vector of floats.
-  """
-  leaves = trees.named_tree_leaves(observation_spec(given))
-  takes = "one flat vector" if is_one else "flat vectors"
-  for name, x in leaves:
-    if len(x.shape) != 1 or not is_float(x) or (is_one and name):
-      raise ValueError(
-        f"observations have {x.dtype}{list(x.shape)}{name and f' as {name}'}, "
-        f"and this takes {takes} of floats alone; bring networks "
-        "(networks.OwnNetworks) or a learner of your own.")
-  return sum(x.shape[0] for _, x in leaves)
+def observation_size(given: int | Observation) -> int:
+  """Returns O: how many numbers all arrays have, as `as_vector` joins them."""
+  return sum(
+    math.prod(x.shape) for x in jax.tree.leaves(observation_spec(given)))
 
 
 def number_if_flat(spec: Observation | Action) -> Any:
   """Returns the number that stands for a spec, or the spec if none does."""
   if isinstance(spec, Continuous):
     return spec.size
-  is_flat = isinstance(spec, Array) and len(spec.shape) == 1 and is_float(spec)
-  return spec.shape[0] if is_flat else spec
+  return spec.shape[0] if is_flat(spec) else spec
+
+
+def is_flat(spec: Observation | Action) -> bool:
+  """Returns whether a spec is of one flat vector of floats."""
+  return isinstance(spec, Array) and len(spec.shape) == 1 and is_float(spec)
 
 
 def seen_by_policy(observation: types.Tree) -> types.Tree:
@@ -133,10 +124,82 @@ def seen_by_policy(observation: types.Tree) -> types.Tree:
   return {name: observation[name] for name in seen}
 
 
-def as_vector(observation: types.Tree) -> types.Array:
-  """Joins the vectors [..., O_i] of a tree, such as a dict by its names."""
-  leaves = jax.tree.leaves(observation)
+def as_vector(observation: types.Tree, spec: Observation) -> types.Array:
+  """Joins the arrays [..., *shape] of a tree, such as a dict by its names.
+
+  Returns:
+    float32 [..., O]: each array flattened, bytes (uint8) as pixels, divided by
+    255, other integers as they are.
+  """
+
+  def flat(x: types.Array, spec: Array) -> types.Array:
+    if not is_float(x):
+      x = x.astype(jnp.float32) / (255 if x.dtype == jnp.uint8 else 1)
+    if len(spec.shape) == 1:
+      return x
+    leading = x.shape[: x.ndim - len(spec.shape)]
+    return x.reshape(*leading, math.prod(spec.shape))
+
+  pairs = zip(*map(jax.tree.leaves, (observation, spec)), strict=True)
+  leaves = [flat(*pair) for pair in pairs]
   return leaves[0] if len(leaves) == 1 else jnp.concatenate(leaves, axis=-1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Extended:
+  """Puts a vector, such as a skill, beside what is observed.
+
+  A flat vector of floats ends with it, a dict gets it as one more entry, and
+  any other observation is in a dict with it, as `observed`.
+
+  Attributes:
+    base: the spec of observations without the vector.
+    name: of the entry.
+    size: K, of the vector.
+  """
+
+  base: Observation
+  name: str
+  size: int
+
+  def __post_init__(self) -> None:
+    if isinstance(self.base, Mapping) and self.name in self.base:
+      raise ValueError(
+        f"observations already have an entry {self.name!r}; rename it.")
+
+  @property
+  def spec(self) -> Observation:
+    """The spec of observations with the vector."""
+    if is_flat(self.base):
+      return Array((self.base.shape[0] + self.size,))
+    return self.join(self.base, Array((self.size,)))
+
+  @property
+  def start(self) -> int:
+    """Where the vector begins in what `as_vector` makes of observations."""
+    if is_flat(self.base):
+      return self.base.shape[0]
+    leaves = trees.named_tree_leaves(self.spec)
+    return sum(math.prod(x.shape) for name, x in leaves if name < self.name)
+
+  def join(self, observation: types.Tree, vector: types.Tree) -> types.Tree:
+    """Returns observations with vectors [..., K]."""
+    if is_flat(self.base):
+      return jnp.concatenate([observation, vector], axis=-1)
+    is_dict = isinstance(self.base, Mapping)
+    return {
+      **(observation if is_dict else {"observed": observation}),
+      self.name: vector}
+
+  def split(self, observation: types.Tree) -> tuple[types.Tree, types.Tree]:
+    """Returns what `join` has put together."""
+    if is_flat(self.base):
+      size = self.base.shape[0]
+      return observation[..., :size], observation[..., size:]
+    rest = dict(observation)
+    vector = rest.pop(self.name)
+    is_dict = isinstance(self.base, Mapping)
+    return rest if is_dict else rest["observed"], vector
 
 
 def is_float(x: Any) -> bool:

@@ -41,6 +41,40 @@ def test_numbers_stand_for_flat_vectors_and_continuous_actions():
   assert sizes == of_specs
 
 
+def test_arrays_are_joined_flat_and_bytes_are_pixels():
+  seen = {
+    "byte": jnp.uint8([[[0, 51]]] * 3), "grid": jnp.ones((3, 2, 2)),
+    "place": jnp.zeros((3, 2)), "time": jnp.int32([7, 8, 9])}
+  spec = {name: specs.Array(x.shape[1:], x.dtype) for name, x in seen.items()}
+  joined = specs.as_vector(seen, spec)
+  assert joined.dtype == jnp.float32
+  assert specs.observation_size(spec) == joined.shape[1] == 9
+  np.testing.assert_allclose(
+    joined, [[0, 0.2, 1, 1, 1, 1, 0, 0, time] for time in (7, 8, 9)], rtol=1e-6)
+
+
+@pytest.mark.parametrize(("base", "start"), [
+  (specs.Array((4,)), 4), (specs.Array((2, 2), "uint8"), 0),
+  (_DICT, 1), ((specs.Array((3,)),), 0)], ids=str)
+def test_a_vector_beside_an_observation_is_found_again(base, start):
+  extended = specs.Extended(base, "data", 2)
+  seen, vector = specs.zeros(base, 5), jnp.ones((5, 2))
+  whole = extended.join(seen, vector)
+  assert jax.tree.map(jnp.shape, whole) == jax.tree.map(
+    jnp.shape, specs.zeros(extended.spec, 5))
+  again = extended.split(whole)
+  assert jax.tree.map(jnp.shape, again) == jax.tree.map(
+    jnp.shape, (seen, vector))
+  assert extended.start == start
+  (where,) = np.nonzero(specs.as_vector(whole, extended.spec)[0])
+  assert where.tolist() == [start, start + 1]
+
+
+def test_an_entry_of_that_name_is_refused():
+  with pytest.raises(ValueError, match="have an entry 'place'; rename it"):
+    specs.Extended(_DICT, "place", 2)
+
+
 def test_statistics_are_of_each_float_and_leave_integers_alone():
   rng = np.random.default_rng(0)
   seen = {

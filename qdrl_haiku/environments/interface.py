@@ -152,7 +152,11 @@ class BatchedEnvironment(Protocol):
   @property
   def observation_size(self) -> int:
     """O, where one flat vector of floats is observed."""
-    return specs.observation_size(self.observation_spec, is_one=True)
+    if specs.is_flat(self.observation_spec):
+      return self.observation_spec.shape[0]
+    raise ValueError(
+      "this takes one flat vector of floats, which observations are not; see "
+      "observation_spec.")
 
   @property
   def action_size(self) -> int:

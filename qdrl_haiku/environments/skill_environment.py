@@ -1,4 +1,4 @@
-"""Skills as part of an environment: appended to what the agent observes."""
+"""Skills as part of an environment: beside what the agent observes."""
 
 import math
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import prng, skills, specs
+from qdrl_haiku import prng, skills, specs, trees
 from qdrl_haiku.environments.interface import BatchedEnvironment, State
 from qdrl_haiku.types import Array, Key
 
@@ -17,12 +17,13 @@ Sampling = Literal["fixed", "episode"] | Callable[[State], Array]
 class SkillEnvironment(BatchedEnvironment):
   """An environment each of whose instances has a skill.
 
-  The skill is appended to the observation; `info["skill"]` [..., K] is that of
-  `obs`, for the next action. With `keeps_returns`, `info["skill_return"]` [...]
-  is the return of the skill's latest whole episode in the instance, or
-  `skills.NO_RETURN`. An episode is no whole one where a step wasn't finite, nor
-  is an instance's first one, in whose middle training may begin. Attributes are
-  those of `env`, which observes one flat vector, but for `observation_spec`.
+  The skill is put beside the observation, of a dict as the entry "skill", see
+  `specs.Extended`; `info["skill"]` [..., K] is that of `obs`, for the next
+  action. With `keeps_returns`, `info["skill_return"]` [...] is the return of
+  the skill's latest whole episode in the instance, or `skills.NO_RETURN`. An
+  episode is no whole one where a step wasn't finite, nor is an instance's first
+  one, in whose middle training may begin. Attributes are those of `env`, but
+  for `observation_spec` and `seen`, which says how the skill is observed.
   """
 
   def __init__(
@@ -48,8 +49,8 @@ class SkillEnvironment(BatchedEnvironment):
     self.prior = prior
     self.sampling = sampling
     self.keeps_returns = keeps_returns
-    self.observation_spec = specs.observation_spec(
-      env.observation_size + prior.size)
+    self.seen = specs.Extended(env.observation_spec, "skill", prior.size)
+    self.observation_spec = self.seen.spec
     self.action_spec, self.abilities = env.action_spec, env.abilities
     self.episode_length, self.descriptor = env.episode_length, env.descriptor
 
@@ -66,7 +67,7 @@ class SkillEnvironment(BatchedEnvironment):
       indices = jnp.arange(math.prod(last_axis)).reshape(last_axis) % num_skills
       dealt = jax.nn.one_hot(indices, num_skills)
       skill = jnp.broadcast_to(dealt, (*state.done.shape, num_skills))
-    state = _with_skill(state, skill, skill)
+    state = self._with_skill(state, skill, skill)
     if not self.keeps_returns:
       return state
     # Rewards are lost in its rounding.
@@ -88,12 +89,12 @@ class SkillEnvironment(BatchedEnvironment):
     state = self.env.step(state, action, pool)
     ended = state.done[..., None] > 0
     next_skill = jnp.where(ended, self._next(state, skill), skill)
-    state = _with_skill(state, skill, next_skill)
+    state = self._with_skill(state, skill, next_skill)
     if not self.keeps_returns:
       return state
     so_far = (before["return_so_far"] + state.reward)[..., None]
-    seen = jnp.append(state.info["next_observation"], so_far, axis=-1)
-    is_finite = jnp.all(jnp.isfinite(seen), axis=-1, keepdims=True)
+    seen = state.info["next_observation"], so_far
+    is_finite = trees.all_finite_leaves(seen, so_far.ndim - 1)[..., None]
     of_skills = jnp.where(
       ended & is_finite & (skill > 0), so_far, before["skill_returns"])
     return _with_returns(
@@ -106,7 +107,7 @@ class SkillEnvironment(BatchedEnvironment):
     state = self.env.advance(state, action)
     if callable(self.sampling):
       next_skill = self._chosen(state, self.sampling)
-    state = _with_skill(state, skill, next_skill)
+    state = self._with_skill(state, skill, next_skill)
     if not self.keeps_returns:
       return state
     so_far = before["return_so_far"] + state.reward
@@ -115,7 +116,14 @@ class SkillEnvironment(BatchedEnvironment):
   def restore(self, state: State) -> None:
     """Brings instances to where they stood in a state, see `Abilities`."""
     inner: Any = self.env
-    inner.restore(state.replace(obs=state.obs[..., : -self.prior.size]))
+    inner.restore(state.replace(obs=self.seen.split(state.obs)[0]))
+
+  def _with_skill(self, state: State, skill: Array, next_skill: Array) -> State:
+    """Shows the skill of the last step, and of the next one."""
+    seen = self.seen.join(state.info["next_observation"], skill)
+    return state.replace(
+      obs=self.seen.join(state.obs, next_skill),
+      info=state.info | {"next_observation": seen, "skill": next_skill})
 
   def _chosen(self, state: State, choose: Callable[[State], Array]) -> Array:
     """Returns the skills [..., K] that a function chooses in states."""
@@ -140,14 +148,6 @@ class SkillEnvironment(BatchedEnvironment):
     index = jnp.argmax(skill, axis=-1) + num_envs
     index = jnp.where(index < num_skills, index, index % num_envs)
     return jax.nn.one_hot(index, num_skills)
-
-
-def _with_skill(state: State, skill: Array, next_skill: Array) -> State:
-  """Appends the skill of the last step, and of the next one."""
-  seen = jnp.append(state.info["next_observation"], skill, axis=-1)
-  return state.replace(
-    obs=jnp.append(state.obs, next_skill, axis=-1),
-    info=state.info | {"next_observation": seen, "skill": next_skill})
 
 
 def _with_returns(state: State, of_skills: Array, so_far: Array) -> State:

@@ -45,17 +45,18 @@ class PolicyParts(NamedTuple):
 class SharedCritic(NamedTuple):
   """Holds the functions by which many agents learn from one agent's critics.
 
-  The agent that has the critics, the teacher, observes [O + K]: what the other
-  agents observe, then a context [K], such as a target descriptor.
+  The agent that has the critics, the teacher, observes what the other agents
+  observe and a context [K], such as a target descriptor: [O + K], or as
+  `specs.Extended(..., "context", K)` puts them together.
 
   Attributes:
-    learner: the teacher's, for observations [O + K].
+    learner: the teacher's.
     improve: (the teacher's state, genotype of another agent, observations
-      [S, B, O], context [K], learning rate) -> the genotype after S steps of
-      its policy, a batch each, with a new optimiser, that increase the value
-      which the teacher's first critic gives in that context.
+      [S, B, O] without context, context [K], learning rate) -> the genotype
+      after S steps of its policy, a batch each, with a new optimiser, that
+      increase the value which the teacher's first critic gives in that context.
     genotype_at: (the teacher's state, context [K]) -> the genotype of an agent
-      that observes [O] and acts as the teacher does in that context.
+      that observes no context and acts as the teacher does in that context.
   """
 
   learner: "Learner"

@@ -77,6 +77,15 @@ def counts_in_statistics(
     if specs.is_float(x)])
 
 
+def left_out_unless(where: types.Array, observation: types.Tree) -> types.Tree:
+  """Makes floats NaN, which statistics leave out, where a bool [...] is not."""
+  return jax.tree.map(
+    lambda x: jnp.where(
+      jnp.expand_dims(where, range(where.ndim, x.ndim)), x, jnp.nan)
+    if specs.is_float(x) else x,
+    observation)
+
+
 def update_statistics(
   statistics: ObservationStatistics, observation: types.Tree
 ) -> ObservationStatistics:

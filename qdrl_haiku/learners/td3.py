@@ -4,6 +4,7 @@ Fujimoto, van Hoof and Meger, arXiv 1802.09477.
 """
 
 import dataclasses
+import functools
 from typing import NamedTuple
 
 import jax
@@ -86,8 +87,8 @@ def td3(
   Its hyperparameters are `config.declared`; `weight_decay` only with
   residual blocks.
 
-  Args and errors are those of `sac`. An agent with a network of a user's own,
-  or that observes anything but a flat vector, has no `share`.
+  Args and errors are those of `sac`. An agent with a network of a user's own
+  has no `share`.
 
   Returns:
     The learner; its state is a `TD3State`, its genotype a `TD3Genotype`.
@@ -139,8 +140,9 @@ def td3(
 
   def policy_step(
     params: types.Params, optimizer_state: types.State,
-    critic_params: types.Params, observation: types.Array, judged: types.Array,
+    critic_params: types.Params, observation: types.Tree, judged: types.Tree,
     learning_rate: types.Array, weight_decay: types.Array | None = None,
+    critic: networks_lib.Network = critic,
   ) -> tuple[types.Params, types.State, types.Metrics]:
     """Moves a policy up the first critic; `judged` is what the critics see."""
 
@@ -227,15 +229,18 @@ def td3(
       critic_optimizer_state=critic_optimizer_state)
     return state, metrics | policy_metrics
 
-  size = specs.number_if_flat(specs.observation_spec(observation_size))
-  can_share = isinstance(size, int) and not any(x is not None for x in own)
+  can_share = not any(x is not None for x in own)
 
   def share(context_size: int) -> base.SharedCritic:
+    whole = specs.Extended(
+      specs.observation_spec(observation_size), "context", context_size)
     of_one = td3(
-      size + context_size, action_size,
-      dataclasses.replace(config, own_critics=True))
+      whole.spec, action_size, dataclasses.replace(config, own_critics=True))
+    judge = networks_lib.make_td3_networks(
+      whole.spec, action_size, config.network).critic
     return sharing.shared_critic(
-      of_one, size, policy_step, optimizer, own_critics=config.own_critics)
+      of_one, whole, functools.partial(policy_step, critic=judge), optimizer,
+      own_critics=config.own_critics)
 
   return base.Learner(
     init=init, update=update, act=act, act_greedy=act_greedy,

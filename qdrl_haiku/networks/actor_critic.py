@@ -80,8 +80,8 @@ def make_sac_networks(
   """Returns the policy, with 2A outputs, and the twin critics of SAC.
 
   Args:
-    observation_size: O, >= 1, or a spec of vectors, which are joined; networks
-      of a user's own take any.
+    observation_size: O, >= 1, or the spec of observations, which are flattened
+      and joined as `specs.as_vector` says, but for networks of a user's own.
     action_size: A, >= 1, or a spec of continuous actions.
     config: what shapes the networks.
     own: networks that take the place of these.
@@ -209,7 +209,7 @@ def _actor_critic(
       lambda inputs: value(inputs)[..., 0],
       observed if of_observations else size + action.size)
     if not of_observations:
-      critic = _twins(critic)
+      critic = _twins(critic, (observed, action))
   return ActorCritic(policy, critic)
 
 
@@ -247,7 +247,7 @@ def _perceptron(
     final_init=final_init, name=name)(inputs)
 
 
-def _twins(critic: Network) -> Network:
+def _twins(critic: Network, spec: specs.Observation) -> Network:
   """Returns two critics as one network with stacked parameters."""
   # Each layer is one batched product. The inputs are batched too: the first
   # layers could be one product of the same inputs, but its results would have
@@ -260,7 +260,7 @@ def _twins(critic: Network) -> Network:
   def apply(
     params: types.Params, observation: types.Tree, action: jax.Array
   ) -> jax.Array:
-    inputs = jnp.concatenate([specs.as_vector(observation), action], axis=-1)
+    inputs = specs.as_vector((observation, action), spec)
     # There may be the parameters of one critic alone.
     num_critics = jax.tree.leaves(params)[0].shape[0]
     values = apply_both(

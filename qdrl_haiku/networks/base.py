@@ -94,18 +94,19 @@ def network(
 
   Args:
     forward: inputs [..., input_size] -> outputs.
-    input_size: how many numbers an input has, or a spec of vectors, which are
-      joined.
+    input_size: how many numbers an input has, or the spec of one, of which
+      `specs.as_vector` makes a vector.
   """
-  example = specs.zeros(specs.observation_spec(input_size))
+  spec = specs.observation_spec(input_size)
+  example = specs.zeros(spec)
   transformed: hk.Transformed = hk.without_apply_rng(
-    hk.transform(lambda inputs: forward(specs.as_vector(inputs))))
+    hk.transform(lambda inputs: forward(specs.as_vector(inputs, spec))))
   return Network(lambda key: transformed.init(key, example), transformed.apply)
 
 
 def of_policy(made: Network, spec: specs.Observation) -> Network:
   """Lets a network see of observations what policies do, see `specs`."""
-  if isinstance(spec, specs.Array):
+  if specs.is_flat(spec):
     return made
   see, train = specs.seen_by_policy, made.train
   return Network(

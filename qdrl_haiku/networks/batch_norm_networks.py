@@ -209,7 +209,7 @@ def _networks(
     policy = base.with_network_variables(
       with_unit_norm_first(base.stateful_network(
         lambda inputs, is_training: act(
-          specs.as_vector(inputs), is_training, slice(None)),
+          specs.as_vector(inputs, seen), is_training, slice(None)),
         seen))
     )._replace(layers=lambda variables: base.PolicyLayers(
       # Where weights have norm 1, they are normalised before the activation.
@@ -219,11 +219,10 @@ def _networks(
   if own.critic is not None:
     critic = _own_critics(own.critic, observed, action, num_outputs)
   else:
-    specs.observation_size(observed)
     value = scoped("critic", layers(config.critic_sizes, num_outputs, None))
     critic = with_unit_norm_first(_twins(
-      lambda observation, action, *rest: value(
-        specs.as_vector([specs.as_vector(observation), action]), *rest),
+      lambda observation, done, *rest: value(
+        specs.as_vector((observation, done), (observed, action)), *rest),
       observed, action))
   return BatchNormNetworks(base.of_policy(policy, observed), critic)
 

@@ -14,7 +14,6 @@ from qdrl_haiku import (
   platform,
   prng,
   replay,
-  specs,
   trees,
   types,
 )
@@ -158,13 +157,8 @@ def _from_rollout(
 def _finite(transitions: Transition) -> tuple[Array, Tree]:
   """Returns which transitions [P, T, E] are finite, and their observations."""
   is_finite = trees.all_finite_leaves(transitions, 3)
-
-  def seen(x: Array) -> Array:
-    # The others' observations become NaN, which statistics leave out.
-    where = jnp.expand_dims(is_finite, range(3, x.ndim))
-    return jnp.where(where, x, jnp.nan) if specs.is_float(x) else x
-
-  return is_finite, jax.tree.map(seen, transitions.observation)
+  return is_finite, statistics.left_out_unless(
+    is_finite, transitions.observation)
 
 
 def learn_rollouts(
@@ -242,9 +236,9 @@ def _where(condition: Array, new: Tree, old: Tree, *, in_loop: bool) -> Tree:
 
 def _observed(observed: Tree) -> tuple[Array, Array]:
   """Returns mean and variance [P] of the observations that statistics count."""
-  observations = specs.as_vector([
+  observations = jnp.concatenate([
     x.astype(jnp.float32).reshape(*x.shape[:3], -1)
-    for x in jax.tree.leaves(observed)])
+    for x in jax.tree.leaves(observed)], axis=-1)
   counts = statistics.counts_in_statistics(observations, 3)
   seen = jnp.where(counts[..., None], observations, 0.0)
   # Exactly 1 where all are counted, so that those means stay bit-identical.

@@ -35,12 +35,12 @@ def skill_evaluation(
     Its trajectory has `skill` [P, N, K], `diversity_return` [P, N], and
     `descriptor` [P, N, T, D] where there is one.
   """
-  cells, size = actors.coverage_cells(env, coverage_cells), objective.prior.size
+  cells = actors.coverage_cells(env, coverage_cells)
 
   def record(env_states: environments.State) -> dict[str, Array]:
     info = env_states.info
     found = {
-      "observation": info["next_observation"][..., :-size],
+      "observation": env.seen.split(info["next_observation"])[0],
       "skill": info["skill"]}
     if env.descriptor is not None:
       found["descriptor"] = info["next_state_descriptor"]
@@ -57,8 +57,9 @@ def skill_evaluation(
     seen = evaluation.trajectory
     observation, skill = seen["observation"], seen["skill"]
     first, descriptor = env_states.info, seen.get("descriptor")
+    began, _ = env.seen.split(env_states.obs)
     scored = jax.vmap(objective.score)(states, learners.SkillSteps(
-      _before(env_states.obs[..., :-size], observation), observation,
+      jax.tree.map(_before, began, observation), observation,
       # The episode's skill for all steps; those after its end aren't counted.
       jnp.broadcast_to(skill[:, :, :1], skill.shape),
       None if descriptor is None

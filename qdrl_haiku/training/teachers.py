@@ -19,6 +19,7 @@ from qdrl_haiku import (
   types,
 )
 from qdrl_haiku.distributed import sharding
+from qdrl_haiku.learners import statistics
 from qdrl_haiku.training.config import TeachingConfig, TrainingConfig
 from qdrl_haiku.training.state import Members
 from qdrl_haiku.types import Array, Key, Metrics, Transition, Tree
@@ -70,6 +71,8 @@ def teacher(
   """
   descriptor, shared = _shared(env, learner, teaching, sees_targets)
   critic, buffer = shared.learner, replay.uniform(config.capacity)
+  whole = specs.Extended(
+    env.observation_spec, "context", descriptor.size if sees_targets else 0)
   lower, upper = np.array([descriptor.lower, descriptor.upper], np.float32)
 
   def scaled(descriptors: Array) -> Array:
@@ -109,12 +112,14 @@ def teacher(
     )
     valid = (jnp.arange(shape[2]) < lengths[..., None]).reshape(-1)
     valid &= trees.all_finite_leaves(rows)
-    seen = _with_target(rows.observation, rows)
     return state._replace(
-      # Statistics leave out what is not finite.
-      agent=critic.observe(
-        state.agent, jnp.where(valid[:, None], seen, jnp.nan)),
+      agent=critic.observe(state.agent, statistics.left_out_unless(
+        valid, with_target(rows.observation, rows))),
       replay=buffer.add_where(state.replay, rows, valid))
+
+  def with_target(observation: Tree, rows: Transition) -> Tree:
+    nothing = jnp.zeros((*rows.reward.shape, 0), jnp.float32)
+    return whole.join(observation, rows.extras.get("target", nothing))
 
   def as_learned(rows: Transition) -> Transition:
     reward = rows.reward
@@ -123,8 +128,8 @@ def teacher(
         rows.extras["descriptor"], rows.extras["target"], teaching.length_scale
       ) * jnp.maximum(reward + descriptor.reward_offset, 0)
     return rows._replace(
-      observation=_with_target(rows.observation, rows), reward=reward,
-      next_observation=_with_target(rows.next_observation, rows), extras={})
+      observation=with_target(rows.observation, rows), reward=reward,
+      next_observation=with_target(rows.next_observation, rows), extras={})
 
   def improve(
     state: TeacherState, elites: map_elites.Elite, targets: Array, key: Key
@@ -244,9 +249,3 @@ def teacher_buffers(emitter_state: Tree) -> list[replay.ReplayState]:
   ends = replay.ReplayState | Members
   parts = jax.tree.leaves(emitter_state, is_leaf=lambda x: isinstance(x, ends))
   return [x for x in parts if isinstance(x, replay.ReplayState)]
-
-
-def _with_target(observations: Array, rows: Transition) -> Array:
-  """Appends the targets of transitions to their observations, if any."""
-  targets = [rows.extras["target"]] if rows.extras else []
-  return jnp.concatenate([observations, *targets], axis=-1)

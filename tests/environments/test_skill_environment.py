@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from qdrl_haiku import environments, skills, types
+from qdrl_haiku import environments, skills, specs, types
 from qdrl_haiku.actors import collection
 from tests import toy
 
@@ -72,6 +72,36 @@ def test_skills_are_appended_and_nothing_else_is_changed(sampling, prior):
     assert (keys[0] == keys[1]).all()  # NumPy takes no keys.
     jax.tree.map(np.testing.assert_array_equal, state, expected)
     previous = skill
+
+
+class _Parts(toy.Walk):
+  """Observes a dict, of which policies see the steps alone."""
+
+  observation_spec = None
+
+  def _state(self, *args):
+    state = super()._state(*args)
+    x, steps = state.obs
+    return state.replace(obs={
+      "privileged": x[None], "rest": steps.astype(jnp.int32)})
+
+
+def test_of_a_dict_the_skill_is_one_more_entry():
+  parts = environments.Environment(_Parts(), episode_length=_LENGTH)
+  env = environments.SkillEnvironment(parts, _PRIOR, keeps_returns=True)
+  vectors = environments.SkillEnvironment(_WALK, _PRIOR, keeps_returns=True)
+  assert env.observation_spec == parts.observation_spec | {
+    "skill": specs.Array((5,))}
+  both = (_states(x, 5, 3) for x in (env, vectors))
+  for state, expected in zip(*both, strict=True):
+    for seen, vector in (
+      (state.obs, expected.obs),
+      (state.info["next_observation"], expected.info["next_observation"]),
+    ):
+      np.testing.assert_array_equal(
+        specs.as_vector(seen, env.observation_spec), vector)
+    np.testing.assert_array_equal(
+      state.info["skill_return"], expected.info["skill_return"])
 
 
 def test_fixed_skills_are_dealt_out_as_evenly_as_possible():

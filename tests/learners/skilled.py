@@ -49,10 +49,18 @@ def learner(
   name="diayn", prior=CATEGORICAL, num_batches=1, descriptor_size=D, **changes
 ):
   """A learner of skills over the spy, the same one each time."""
-  made = getattr(learners, name)(
-    spy(num_batches), _O, prior, descriptor_size,
-    getattr(learners, f"{name.upper()}Config")(**SHAPE | changes))
+  made = make(name, _O, prior, num_batches, descriptor_size, **changes)
   return made._replace(update=jax.jit(made.update))
+
+
+def make(
+  name, observation_size, prior=CATEGORICAL, num_batches=1, descriptor_size=D,
+  **changes,
+):
+  """A new learner of skills, which may observe other than a vector."""
+  return getattr(learners, name)(
+    spy(num_batches), observation_size, prior, descriptor_size,
+    getattr(learners, f"{name.upper()}Config")(**SHAPE | changes))
 
 
 def agent(learner, seed=0):

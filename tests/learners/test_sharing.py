@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import pytest
 
-from qdrl_haiku import learners
+from qdrl_haiku import learners, networks, specs
 from tests import configs
 from tests.learners import common, reference
 
@@ -17,13 +17,26 @@ _STEPS, _BATCH, _RATE = 3, 4, 0.01
 _CONTEXT_VALUE = jnp.array([0.5, -1.0])
 
 
-def _learner(**settings):
+# What follows the context in the order of names, and what critics alone see.
+_PARTS = {
+  "a": specs.Array((2,)), "pixels": specs.Array((2, 2, 1), "uint8"),
+  "privileged": specs.Array((1,))}
+
+
+def _learner(observed=_OBSERVATION, **settings):
   sizes = {
     "policy_hidden_layer_sizes": (5,), "critic_hidden_layer_sizes": (6,),
     "activation": "tanh", "policy_final_init": "fan_in",
     "normalize_observations": False}
   config = configs.make(learners.TD3Config, **(sizes | settings))
-  return learners.td3(_OBSERVATION, _ACTION, config)
+  return learners.td3(observed, _ACTION, config)
+
+
+def _observations(spec, seed, size):
+  rng = np.random.default_rng(seed)
+  return jax.tree.map(
+    lambda x: jnp.asarray(2 + 3 * rng.normal(size=(size, *x.shape))).astype(
+      x.dtype), spec)
 
 
 def _improved(params, critic, observations, context):
@@ -68,18 +81,20 @@ def test_policies_climb_the_first_critic_as_in_float64(size, own_critics):
   assert (after.critic_params is not None) == own_critics
 
 
-@pytest.mark.parametrize("settings", [
-  {"policy_hidden_layer_sizes": (5, 4), "normalize_observations": True},
-  {"residual": True}], ids=str)
-def test_an_agent_of_a_context_acts_as_the_one_does_there(settings):
-  learner = _learner(**settings)
+@pytest.mark.parametrize(("observed", "settings"), [
+  (specs.Array((_OBSERVATION,)), {
+    "policy_hidden_layer_sizes": (5, 4), "normalize_observations": True}),
+  (specs.Array((_OBSERVATION,)), {"residual": True}),
+  (_PARTS, {"normalize_observations": True}),
+  (_PARTS["pixels"], {"normalize_observations": True})], ids=str)
+def test_an_agent_of_a_context_acts_as_the_one_does_there(observed, settings):
+  learner = _learner(observed, **settings)
   shared = learner.share(_CONTEXT)
-  observation = jax.random.normal(jax.random.key(4), (7, _OBSERVATION))
-  whole = jnp.concatenate(
-    [observation, jnp.tile(_CONTEXT_VALUE, (7, 1))], axis=1)
+  extended = specs.Extended(observed, "context", _CONTEXT)
+  observation = _observations(observed, 4, 7)
+  whole = extended.join(observation, jnp.tile(_CONTEXT_VALUE, (7, 1)))
   # The one agent has seen these, if it counts them.
-  seen = 2 + 3 * jax.random.normal(
-    jax.random.key(9), (20, _OBSERVATION + _CONTEXT))
+  seen = _observations(extended.spec, 9, 20)
 
   @jax.jit
   def acted(key):
@@ -93,6 +108,36 @@ def test_an_agent_of_a_context_acts_as_the_one_does_there(settings):
 
   actual, expected = acted(jax.random.key(0))
   np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_an_agent_of_a_context_is_judged_and_improved_as_the_one_is_there():
+  """Without normalisation, of which each agent has its own."""
+  learner = _learner(_PARTS)
+  shared = learner.share(_CONTEXT)
+  extended = specs.Extended(_PARTS, "context", _CONTEXT)
+  config = networks.NetworkConfig((5,), None, (6,), "tanh")
+  policy, critic = networks.make_td3_networks(_PARTS, _ACTION, config)
+  judge = networks.make_td3_networks(extended.spec, _ACTION, config).critic
+  observation = _observations(_PARTS, 4, 7)
+  whole = extended.join(observation, jnp.tile(_CONTEXT_VALUE, (7, 1)))
+  batches = jax.tree.map(lambda x: jnp.stack([x] * 9), observation)
+
+  @jax.jit
+  def judged(key):
+    state = shared.learner.init(key)
+    before = shared.genotype_at(state, _CONTEXT_VALUE)
+    after = shared.improve(state, before, batches, _CONTEXT_VALUE, _RATE)
+    action, improved = (
+      jnp.tanh(policy.apply(x.policy_params, observation))
+      for x in (before, after))
+    return (
+      critic.apply(before.critic_params, observation, action),
+      judge.apply(state.critic_params, whole, action),
+      judge.apply(state.critic_params, whole, improved))
+
+  own, there, improved = judged(jax.random.key(0))
+  np.testing.assert_allclose(own, there, rtol=1e-5, atol=1e-6)
+  assert improved[:, 0].mean() > there[:, 0].mean() + 0.01
 
 
 def test_an_agent_without_critics_acts_and_can_not_be_trained():

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from qdrl_haiku import learners, skills
+from qdrl_haiku import learners, skills, specs
 from qdrl_haiku.learners import statistics
 from tests import configs, jaxprs
 from tests.learners import common, skilled
@@ -127,6 +127,33 @@ def test_a_genotype_keeps_what_is_learned_and_no_optimizer(name):
     state._replace(
       agent=skilled.Seen(state.agent.weight + 1.0),
       optimizers=common.fresh(learner).optimizers))
+
+
+@_EACH
+def test_of_a_dict_the_same_is_learned_as_of_its_vector(name):
+  whole = specs.Extended(
+    {"a": specs.Array((1,)), "privileged": specs.Array((_O - 1,))}, "skill", _K)
+
+  def split(vector):
+    return {
+      "a": vector[..., :1], "privileged": vector[..., 1:_O],
+      "skill": vector[..., _O:]}
+
+  batches = skilled.batches()
+  of_dicts = batches._replace(
+    observation=split(batches.observation),
+    next_observation=split(batches.next_observation))
+  found = []
+  for size, given in ((_O, batches), (whole.base, of_dicts)):
+    learner = skilled.make(name, size)
+    state = learner.observe(common.fresh(learner), given.observation)
+    after, metrics = skilled.update(learner, state, given)
+    seen = after.agent.transitions
+    found.append((
+      after.learned, after.optimizers, metrics, seen.reward,
+      specs.as_vector(seen.next_observation, whole.spec)
+      if size is whole.base else seen.next_observation))
+  common.assert_close(*found)
 
 
 def test_over_td3_it_is_a_learner_as_others_are():

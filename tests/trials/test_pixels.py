@@ -1,8 +1,9 @@
-"""A convolution over pixels, which are observed and stored as bytes."""
+"""Networks that see pixels, which are observed and stored as bytes."""
 
 import haiku as hk
 import jax
 import jax.numpy as jnp
+import pytest
 
 from qdrl_haiku import environments, learners, networks, specs, training
 
@@ -40,13 +41,17 @@ def _see(pictures, *others):
   return jax.nn.relu(hk.Linear(32)(hidden))
 
 
-def test_sac_with_convolutions_learns_what_pictures_tell():
+_CONVOLUTIONS = networks.OwnNetworks(
+  policy=lambda seen: hk.Linear(2)(_see(seen)),
+  critic=lambda seen, action: hk.Linear(1)(_see(seen, action))[..., 0])
+
+
+@pytest.mark.parametrize("own", [
+  pytest.param(None, id="perceptrons", marks=pytest.mark.slow),
+  pytest.param(_CONVOLUTIONS, id="convolutions")])
+def test_sac_learns_what_pictures_tell(own):
   env = environments.create(Light(), episode_length=10)
-  learner = learners.sac(
-    env.observation_spec, env.action_spec,
-    networks=networks.OwnNetworks(
-      policy=lambda seen: hk.Linear(2)(_see(seen)),
-      critic=lambda seen, action: hk.Linear(1)(_see(seen, action))[..., 0]))
+  learner = learners.sac(env.observation_spec, env.action_spec, networks=own)
   config = training.TrainingConfig(
     population_size=1, num_envs=8, perturbation_interval=200, batch_size=64,
     min_replay_size=64, num_eval_episodes=8)

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 
+from qdrl_haiku import specs
 from qdrl_haiku.config import Settings, setting
 from qdrl_haiku.learners.config import AgentConfig
 from qdrl_haiku.learners.hyperparameters import Hyperparameter
@@ -120,14 +121,14 @@ DECLARATIONS: dict[str, dict[str, Hyperparameter]] = {
 
 
 def make_objective(
-  config: SkillAgentConfig, observation_size: int, descriptor_size: int | None,
-  agent: AgentConfig,
+  config: SkillAgentConfig, observation_size: int | specs.Observation,
+  descriptor_size: int | None, agent: AgentConfig,
 ) -> SkillObjective:
   """Makes the objective, which rewards skills, of a configuration.
 
   Args:
     config: of one of `KINDS`.
-    observation_size: O, without the skill.
+    observation_size: O, without the skill, or the spec of observations.
     descriptor_size: D, or None where the environment has no descriptor.
     agent: the agent's settings. The objective uses their activation and
       normalisation, and their widths where it has none.

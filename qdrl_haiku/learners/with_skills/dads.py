@@ -5,7 +5,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import losses, skills, types
+from qdrl_haiku import losses, skills, specs, types
 from qdrl_haiku.config import setting
 from qdrl_haiku.learners import base, statistics
 from qdrl_haiku.learners.hyperparameters import Hyperparameter
@@ -16,7 +16,6 @@ from qdrl_haiku.learners.with_skills.objective import (
   SkillState,
   SkillSteps,
   skill_input,
-  skill_input_size,
 )
 from qdrl_haiku.learners.with_skills.skill_learner import learner_of_objective
 
@@ -46,7 +45,7 @@ class DADSConfig(ObjectiveConfig):
 
 
 def dads_objective(
-  observation_size: int, prior: skills.SkillPrior,
+  observation_size: int | specs.Observation, prior: skills.SkillPrior,
   descriptor_size: int | None = None, config: DADSConfig = DADSConfig(),
 ) -> SkillObjective:
   """Rewards skills whose steps differ from other skills' and are predictable.
@@ -63,10 +62,12 @@ def dads_objective(
     `difference_statistics`, of s' - s, by which it's normalised.
   """
   seen, num_components = config.dynamics_input, config.num_components
-  size = skill_input_size(
+  size, see = skill_input(
     seen, observation_size, descriptor_size, "dynamics_input")
+  whole_size, see_whole = skill_input(
+    "observation", observation_size, None, "dynamics_input")
   network = config.make_network(
-    observation_size + prior.size, num_components * (1 + size))
+    whole_size + prior.size, num_components * (1 + size))
 
   def init(key: types.Key) -> dict[str, types.Tree]:
     return {
@@ -76,17 +77,14 @@ def dads_objective(
   def difference(state: SkillState, steps: SkillSteps) -> types.Array:
     # Raw inputs: `difference_statistics` normalise their difference.
     raw = state._replace(observation_statistics=None)
-    before = skill_input(seen, raw, steps.observation, steps.descriptor)
-    after = skill_input(
-      seen, raw, steps.next_observation, steps.next_descriptor)
-    return after - before
+    before = see(raw, steps.observation, steps.descriptor)
+    return see(raw, steps.next_observation, steps.next_descriptor) - before
 
   def log_prob(
     state: SkillState, steps: SkillSteps, skill: types.Array
   ) -> types.Array:
     """Returns log q [...] of steps [...] if their skills were `skill`."""
-    observation = statistics.normalize_by_statistics(
-      state.observation_statistics, steps.observation)
+    observation = see_whole(state, steps.observation, None)
     outputs = network.apply(
       state.learned[_PARAMS], jnp.concatenate([observation, skill], axis=-1))
     logits, locations = jnp.split(outputs, [num_components], axis=-1)

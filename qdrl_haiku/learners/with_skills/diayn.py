@@ -6,7 +6,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import networks, skills, types
+from qdrl_haiku import networks, skills, specs, types
 from qdrl_haiku.config import setting
 from qdrl_haiku.learners import base
 from qdrl_haiku.learners.hyperparameters import Hyperparameter
@@ -17,7 +17,6 @@ from qdrl_haiku.learners.with_skills.objective import (
   SkillState,
   SkillSteps,
   skill_input,
-  skill_input_size,
 )
 from qdrl_haiku.learners.with_skills.skill_learner import learner_of_objective
 
@@ -46,7 +45,7 @@ class DIAYNConfig(ObjectiveConfig):
 
 
 def diayn_objective(
-  observation_size: int, prior: skills.SkillPrior,
+  observation_size: int | specs.Observation, prior: skills.SkillPrior,
   descriptor_size: int | None = None, config: DIAYNConfig = DIAYNConfig(),
   network: networks.OwnNetwork | None = None,
 ) -> SkillObjective:
@@ -56,7 +55,7 @@ def diayn_objective(
   the same steps.
 
   Args:
-    observation_size: O, without the skill.
+    observation_size: O, without the skill, or the spec of observations.
     prior: what skills are drawn from.
     descriptor_size: D, or None where the environment has no descriptor.
     config: what shapes the discriminator and the computation.
@@ -72,7 +71,7 @@ def diayn_objective(
       own network makes other shapes.
   """
   seen = config.discriminator_input
-  input_size = skill_input_size(
+  input_size, see = skill_input(
     seen, observation_size, descriptor_size, "discriminator_input")
   made = config.make_network(input_size, prior.parameter_size)
   if network is not None:
@@ -92,8 +91,7 @@ def diayn_objective(
   def learn(
     state: SkillState, hyperparams: types.Hyperparams, steps: SkillSteps
   ) -> tuple[SkillState, types.Array, types.Metrics]:
-    inputs = skill_input(
-      seen, state, steps.next_observation, steps.next_descriptor)
+    inputs = see(state, steps.next_observation, steps.next_descriptor)
 
     def loss_fn(params: types.Params) -> base.LossAndMore:
       parameters = made.apply(params, inputs)
@@ -107,8 +105,7 @@ def diayn_objective(
       "gradient_norm/discriminator": descent.gradient_norm}
 
   def score(state: SkillState, steps: SkillSteps) -> dict[str, types.Array]:
-    inputs = skill_input(
-      seen, state, steps.next_observation, steps.next_descriptor)
+    inputs = see(state, steps.next_observation, steps.next_descriptor)
     parameters = made.apply(state.learned[_PARAMS], inputs)
 
     def over_steps(function: Callable[..., types.Array]) -> types.Array:
@@ -123,11 +120,11 @@ def diayn_objective(
     return found
 
   def goal_skill(
-    state: SkillState, observation: types.Array, descriptor: types.Array | None,
+    state: SkillState, observation: types.Tree, descriptor: types.Array | None,
     goal: types.Array,
   ) -> types.Array:
     del observation, descriptor
-    inputs = skill_input(seen, state, goal, goal)
+    inputs = see(state, goal, goal)
     return prior.mode(made.apply(state.learned[_PARAMS], inputs))
 
   return SkillObjective(

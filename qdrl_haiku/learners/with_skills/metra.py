@@ -5,7 +5,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import losses, skills, types
+from qdrl_haiku import losses, skills, specs, types
 from qdrl_haiku.config import setting
 from qdrl_haiku.learners import base
 from qdrl_haiku.learners.hyperparameters import Hyperparameter
@@ -16,7 +16,6 @@ from qdrl_haiku.learners.with_skills.objective import (
   SkillState,
   SkillSteps,
   skill_input,
-  skill_input_size,
 )
 from qdrl_haiku.learners.with_skills.skill_learner import learner_of_objective
 
@@ -45,7 +44,7 @@ class METRAConfig(ObjectiveConfig):
 
 
 def metra_objective(
-  observation_size: int, prior: skills.SkillPrior,
+  observation_size: int | specs.Observation, prior: skills.SkillPrior,
   descriptor_size: int | None = None, config: METRAConfig = METRAConfig(),
 ) -> SkillObjective:
   """Rewards skills that lead far apart, by a distance that it learns.
@@ -61,7 +60,7 @@ def metra_objective(
     of phi, and `log_multiplier`.
   """
   seen = config.representation_input
-  size = skill_input_size(
+  size, see = skill_input(
     seen, observation_size, descriptor_size, "representation_input")
   network = config.make_network(size, prior.size)
 
@@ -81,8 +80,7 @@ def metra_objective(
     seen_states = (
       (steps.observation, steps.descriptor),
       (steps.next_observation, steps.next_descriptor))
-    return [
-      network.apply(params, skill_input(seen, state, *x)) for x in seen_states]
+    return [network.apply(params, see(state, *x)) for x in seen_states]
 
   def learn(
     state: SkillState, hyperparams: types.Hyperparams, steps: SkillSteps
@@ -123,7 +121,7 @@ def metra_objective(
     return found
 
   def goal_skill(
-    state: SkillState, observation: types.Array, descriptor: types.Array | None,
+    state: SkillState, observation: types.Tree, descriptor: types.Array | None,
     goal: types.Array,
   ) -> types.Array:
     steps = SkillSteps(observation, goal, goal, descriptor, goal)

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import ClassVar, NamedTuple
 
-from qdrl_haiku import networks, skills, types
+from qdrl_haiku import networks, skills, specs, types
 from qdrl_haiku.config import Settings, setting
 from qdrl_haiku.learners import base, statistics
 from qdrl_haiku.learners.hyperparameters import Hyperparameter
@@ -56,8 +56,8 @@ class SkillSteps(NamedTuple):
   """Holds what an objective sees of steps, with any leading axes.
 
   Attributes:
-    observation: [..., O], without the skill.
-    next_observation: [..., O], likewise.
+    observation: [..., O], or a tree, without the skill.
+    next_observation: likewise.
     skill: [..., K].
     descriptor: [..., D], or None where it wasn't stored.
     next_descriptor: [..., D], likewise.
@@ -65,8 +65,8 @@ class SkillSteps(NamedTuple):
       likewise; see `environments.SkillEnvironment`.
   """
 
-  observation: types.Array
-  next_observation: types.Array
+  observation: types.Tree
+  next_observation: types.Tree
   skill: types.Array
   descriptor: types.Array | None = None
   next_descriptor: types.Array | None = None
@@ -134,7 +134,7 @@ class SkillObjective(NamedTuple):
     score: (state, steps [N, T] of N episodes) -> arrays [N, T] by name:
       `diversity`, the rewards; of some objectives `information`, in nats, and
       bool `told`, whether the likeliest skill is the one that acted.
-    goal_skill: (state, observation [..., O], descriptor [..., D] or None, goal
+    goal_skill: (state, observation, descriptor [..., D] or None, goal
       [..., G]) -> [..., K], the skill that leads to the goal; None if that
       isn't known.
     goal_input: what a goal is: a "descriptor" or an "observation".
@@ -154,7 +154,7 @@ class SkillObjective(NamedTuple):
   score: Callable[[SkillState, SkillSteps], dict[str, types.Array]]
   goal_skill: (
     Callable[
-      [SkillState, types.Array, types.Array | None, types.Array], types.Array]
+      [SkillState, types.Tree, types.Array | None, types.Array], types.Array]
     | None)
   goal_input: str
   extras: tuple[str, ...] = ()
@@ -162,48 +162,50 @@ class SkillObjective(NamedTuple):
 
 
 def skill_input(
-  kind: str, state: SkillState, observation: types.Array,
-  descriptor: types.Array | None,
-) -> types.Array:
-  """Returns the part of states that an objective's network sees.
+  kind: str, observation_size: int | specs.Observation,
+  descriptor_size: int | None, setting: str,
+) -> tuple[
+  int,
+  Callable[[SkillState, types.Tree, types.Array | None], types.Array]]:
+  """Makes what an objective's network sees of a state.
 
   Args:
     kind: "descriptor" or "observation".
-    state: whose `observation_statistics` normalise observations.
-    observation: [..., O], without the skill.
-    descriptor: [..., D], or None where it wasn't stored.
-
-  Raises:
-    ValueError: if descriptors weren't stored.
-  """
-  if kind == "observation":
-    return statistics.normalize_by_statistics(
-      state.observation_statistics, observation)
-  if descriptor is None:
-    raise ValueError(
-      "the transitions lack next_descriptor, or descriptor, in their extras, "
-      "which skills are rewarded by; name them in the objective's extras.")
-  return descriptor
-
-
-def skill_input_size(
-  kind: str, observation_size: int, descriptor_size: int | None, setting: str
-) -> int:
-  """Returns how many numbers the network of an objective sees of a state.
-
-  Args:
-    kind: "descriptor" or "observation".
-    observation_size: O, without the skill.
+    observation_size: O, without the skill, or the spec of observations.
     descriptor_size: D, or None where the environment has no descriptor.
     setting: which chose the kind, for the message.
+
+  Returns:
+    I, how many numbers it sees, and a function (state, observation without the
+    skill, descriptor [..., D] or None) -> [..., I]: the descriptor, or the
+    observation, normalised by the state's `observation_statistics`, as
+    `specs.as_vector`. It refuses descriptors that weren't stored.
 
   Raises:
     ValueError: if it is to see a descriptor, and there is none.
   """
+  spec = specs.observation_spec(observation_size)
+
+  def see_observation(
+    state: SkillState, observation: types.Tree, _: types.Array | None
+  ) -> types.Array:
+    return specs.as_vector(
+      statistics.normalize_by_statistics(
+        state.observation_statistics, observation), spec)
+
+  def see_descriptor(
+    state: SkillState, _: types.Tree, descriptor: types.Array | None
+  ) -> types.Array:
+    if descriptor is None:
+      raise ValueError(
+        "the transitions lack next_descriptor, or descriptor, in their extras, "
+        "which skills are rewarded by; name them in the objective's extras.")
+    return descriptor
+
   if kind == "observation":
-    return observation_size
+    return specs.observation_size(spec), see_observation
   if descriptor_size is None:
     raise ValueError(
       f"{setting}=descriptor, but the environment has no state descriptor; "
       f"take one that has, or {setting}=observation.")
-  return descriptor_size
+  return descriptor_size, see_descriptor

@@ -6,7 +6,7 @@ from typing import Concatenate, ParamSpec
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import eager, types
+from qdrl_haiku import eager, specs, types
 from qdrl_haiku.learners import base, statistics
 from qdrl_haiku.learners.check import (
   check_learner_rollout,
@@ -25,7 +25,8 @@ _P = ParamSpec("_P")
 
 
 def skill_learner(
-  base_learner: base.Learner, observation_size: int, objective: SkillObjective
+  base_learner: base.Learner, observation_size: int | specs.Observation,
+  objective: SkillObjective,
 ) -> base.Learner:
   """Makes a learner that is rewarded for its skills.
 
@@ -33,8 +34,7 @@ def skill_learner(
   after that the base learner learns from all batches together. A rollout of an
   on-policy base learner is T batches, each one step of all E environments: T
   networks in turn reward it, each having learned from the step before.
-  Observations end with the skill [K], as `environments.SkillEnvironment` makes
-  them.
+  Observations are those of `environments.SkillEnvironment`, with a skill [K].
 
   Its hyperparameters are one dict, of the base learner's and the objective's.
   If the base learner's are no dict, or share a name with the objective's, they
@@ -42,7 +42,7 @@ def skill_learner(
 
   Args:
     base_learner: learns to act; made for O + K observations.
-    observation_size: O, without the skill.
+    observation_size: O, without the skill, or the spec of observations.
     objective: what rewards the skills.
 
   Returns:
@@ -50,6 +50,8 @@ def skill_learner(
   """
   defaults, declared, base_hyperparams = _hyperparams(
     base_learner, objective.declared)
+  whole = specs.Extended(
+    specs.observation_spec(observation_size), "skill", objective.prior.size)
 
   def init(key: types.Key) -> SkillState:
     agent_key, objective_key = jax.random.split(key)
@@ -73,17 +75,16 @@ def skill_learner(
     agent = base_learner.from_genotype(genotype.agent)
     return begin(agent, *genotype[1:])
 
-  def normalize(state: SkillState, observation: types.Array) -> types.Array:
+  def normalize(state: SkillState, observation: types.Tree) -> types.Tree:
     if state.observation_statistics is None:
       return observation
-    normalized = statistics.normalize_by_statistics(
-      state.observation_statistics, observation[..., :observation_size])
-    skill = observation[..., observation_size:]
-    return jnp.concatenate([normalized, skill], axis=-1)
+    seen, skill = whole.split(observation)
+    return whole.join(
+      statistics.normalize_by_statistics(state.observation_statistics, seen),
+      skill)
 
-  def observe(state: SkillState, observation: types.Array) -> SkillState:
-    seen = statistics.observe_statistics(
-      state, observation[..., :observation_size])
+  def observe(state: SkillState, observation: types.Tree) -> SkillState:
+    seen = statistics.observe_statistics(state, whole.split(observation)[0])
     agent = base_learner.observe(state.agent, normalize(state, observation))
     return seen._replace(agent=agent)
 
@@ -101,10 +102,9 @@ def skill_learner(
     def relabel(
       state: SkillState, batch: types.Transition
     ) -> tuple[SkillState, tuple[types.Transition, types.Metrics]]:
+      observation, skill = whole.split(batch.observation)
       steps = SkillSteps(
-        batch.observation[..., :observation_size],
-        batch.next_observation[..., :observation_size],
-        batch.observation[..., observation_size:],
+        observation, whole.split(batch.next_observation)[0], skill,
         batch.extras.get("descriptor"), batch.extras.get("next_descriptor"),
         batch.extras.get("skill_return"))
       after, intrinsic, metrics = objective.learn(state, hyperparams, steps)
@@ -141,8 +141,11 @@ def skill_learner(
 
 
 def learner_of_objective(
-  make_objective: Callable[Concatenate[int, _P], SkillObjective],
-) -> Callable[Concatenate[base.Learner, int, _P], base.Learner]:
+  make_objective: Callable[
+    Concatenate[int | specs.Observation, _P], SkillObjective],
+) -> Callable[
+  Concatenate[base.Learner, int | specs.Observation, _P], base.Learner
+]:
   """Returns a function that wraps a base learner in an objective.
 
   Args:
@@ -153,8 +156,8 @@ def learner_of_objective(
   """
 
   def make(
-    base_learner: base.Learner, observation_size: int, *args: _P.args,
-    **more: _P.kwargs,
+    base_learner: base.Learner, observation_size: int | specs.Observation,
+    *args: _P.args, **more: _P.kwargs,
   ) -> base.Learner:
     objective = make_objective(observation_size, *args, **more)
     return skill_learner(base_learner, observation_size, objective)

@@ -5,7 +5,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import skills, types
+from qdrl_haiku import skills, specs, types
 from qdrl_haiku.config import setting
 from qdrl_haiku.learners.hyperparameters import Hyperparameter
 from qdrl_haiku.learners.with_skills import diayn
@@ -44,7 +44,7 @@ class SMERLConfig(diayn.DIAYNConfig):
 
 
 def smerl_objective(
-  observation_size: int, prior: skills.SkillPrior,
+  observation_size: int | specs.Observation, prior: skills.SkillPrior,
   descriptor_size: int | None = None, config: SMERLConfig = SMERLConfig(),
   diversity: SkillObjective | None = None,
 ) -> SkillObjective:

@@ -242,8 +242,8 @@ def _agreeing_policy(learner: learners.Learner, state: types.State) -> Policy:
   if learner.policy is None or jax.tree.leaves(learner.memory()):
     raise ValueError(
       "the learner doesn't say of which parts its policy is (Learner.policy), "
-      "such as one with a network of your own, or it has a memory; export it "
-      "as .onnx.")
+      "such as one with a network of your own, or that observes other than one "
+      "flat vector, or it has a memory; export it as .onnx.")
   layers, distribution, statistics = learner.policy(state)
   arrays = {name: np.asarray(x) for name, x in layers.arrays.items()}
   if arrays["layer_0/w"].ndim != 2:
@@ -251,10 +251,6 @@ def _agreeing_policy(learner: learners.Learner, state: types.State) -> Policy:
       "state is that of a population; take one agent out of it: "
       "jax.tree.map(lambda x: x[0], state)")
   if statistics is not None:
-    if isinstance(statistics.mean, dict):
-      raise ValueError(
-        f"the policy observes {', '.join(statistics.mean)}; only one that "
-        "observes one vector can be exported.")
     arrays["observation_mean"] = np.asarray(statistics.mean)
     arrays["observation_std"] = np.asarray(statistics.std)
   if not all(np.isfinite(x).all() for x in arrays.values()):

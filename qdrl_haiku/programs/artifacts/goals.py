@@ -32,10 +32,11 @@ def goal_environment(
     raise ValueError(
       f"{objective.name} doesn't tell which skill leads to a goal; diayn, "
       "metra and smerl do.")
-  size = env.observation_size
   if objective.goal_input == "descriptor":
     assert env.descriptor is not None
     size = env.descriptor.size
+  else:
+    size = env.observation_size
   if goals.shape[-1] != size:
     raise ValueError(
       f"a goal of {goals.shape[-1]} numbers is given, but skills were rewarded "
@@ -64,7 +65,7 @@ def reach_goals(
     info = env_states.info
     if objective.goal_input == "descriptor":
       return info["next_state_descriptor"]
-    return info["next_observation"][..., : env.observation_size]
+    return chosen.seen.split(info["next_observation"])[0]
 
   states = jax.tree.map(lambda x: x[None], state)
   evaluation = actors.evaluate(

@@ -51,7 +51,7 @@ def make_skill_objective(
     shape = choice.base
   descriptor_size = env.descriptor.size if env.descriptor else None
   return learners.make_objective(
-    choice, env.observation_size, descriptor_size, shape)
+    choice, env.observation_spec, descriptor_size, shape)
 
 
 def _with_episodes(
@@ -116,7 +116,7 @@ def _with_skills(
   learner = learners.skill_learner(
     learners.make_learner(
       base, train_env.observation_spec, env.action_spec, env.episode_length),
-    env.observation_size, objective)
+    env.observation_spec, objective)
   scores = {"episode_return": "episode_return", "coverage": "eval/coverage"}
   return training.Setup(
     env=train_env, eval_env=eval_env, learner=learner, controller=None,
