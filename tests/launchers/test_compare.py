@@ -180,7 +180,8 @@ def test_a_signal_reaches_the_launcher_that_runs(tmp_path, monkeypatch):
     "signal.signal(signal.SIGTERM, stop)\n"
     "os.kill(os.getppid(), signal.SIGTERM)\ntime.sleep(60)\n")
   monkeypatch.setattr(sys, "argv", [str(tmp_path / "compare.py")])
-  with compare.forward_subprocess_signals() as process:
+  before = signal.getsignal(signal.SIGTERM)
+  with compare.Processes() as process:
     done = process.run("train", [], tmp_path / "log")
     # The last words are the message.
     assert done == (75, "error: no", ("warning",))
@@ -189,4 +190,4 @@ def test_a_signal_reaches_the_launcher_that_runs(tmp_path, monkeypatch):
     assert {"out", "W1128 1:2 x.py:3] warning"} < {*lines}
     # Nothing is started after that.
     assert process.run("train", [], tmp_path / "log").code == 1
-  assert signal.getsignal(signal.SIGTERM) != process.stop
+  assert signal.getsignal(signal.SIGTERM) == before

@@ -6,7 +6,6 @@ python launchers/compare.py --output=logs/comparison \
 Started again, it goes on where it was.
 """
 
-import contextlib
 import json
 import os
 import pathlib
@@ -14,9 +13,9 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from types import FrameType
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from qdrl_haiku import checks, files
 from qdrl_haiku import config as config_lib
@@ -27,6 +26,7 @@ from qdrl_haiku.programs.storage import strict_json
 
 # As absl writes a warning: its day, time, thread and place, then its text.
 _WARNING = re.compile(r"W\d{4} [^]]*\] (.*)")
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def _main(given: Given) -> None:
@@ -42,7 +42,7 @@ def _main(given: Given) -> None:
   output = pathlib.Path(str(config.output))
   state = _State(output, planned)
   failed = []
-  with forward_subprocess_signals() as process:
+  with Processes() as process:
     _check(planned, state, process)
     for i, run in enumerate(planned, start=1):
       if state.is_done(run):
@@ -155,11 +155,22 @@ class Done(NamedTuple):
 
 
 class Processes:
-  """Starts launchers; `is_interrupted` once a signal was handed on."""
+  """Starts launchers within a `with`, and hands SIGINT and SIGTERM on to them.
+
+  `is_interrupted` once one was handed on.
+  """
 
   def __init__(self) -> None:
     self.is_interrupted = False
     self._process: subprocess.Popen | None = None
+
+  def __enter__(self) -> Self:
+    self._before = {x: signal.signal(x, self._stop) for x in _SIGNALS}
+    return self
+
+  def __exit__(self, *_: object) -> None:
+    for number, handler in self._before.items():
+      signal.signal(number, handler)
 
   def run(self, launcher: str, flags: Sequence[str], log: pathlib.Path) -> Done:
     """Runs a launcher until it ends; appends its output to a file."""
@@ -189,26 +200,11 @@ class Processes:
     message = "\n".join(errors) or message
     return Done(process.returncode, message, tuple(warnings))
 
-  def stop(self, number: int, frame: FrameType | None) -> None:
+  def _stop(self, number: int, _: FrameType | None) -> None:
     """Hands a signal on, as a handler of signals."""
-    del frame
     self.is_interrupted = True
     if self._process is not None and self._process.poll() is None:
       self._process.send_signal(number)
-
-
-@contextlib.contextmanager
-def forward_subprocess_signals() -> Iterator[Processes]:
-  """Hands SIGINT and SIGTERM on to the launcher that runs."""
-  processes = Processes()
-  before = {
-    number: signal.signal(number, processes.stop)
-    for number in (signal.SIGINT, signal.SIGTERM)}
-  try:
-    yield processes
-  finally:
-    for number, handler in before.items():
-      signal.signal(number, handler)
 
 
 def subprocess_launcher(launcher: str) -> str:

@@ -25,9 +25,7 @@ class Program:
   lower: Callable[[], jax.stages.Lowered]
   _lowered: jax.stages.Lowered | None = None
   _compiled: jax.stages.Compiled | None = None
-
-  def __post_init__(self) -> None:
-    self._compiling = threading.Lock()
+  _compiling: threading.Lock = dataclasses.field(default_factory=threading.Lock)
 
   @property
   def is_compiled(self) -> bool:
