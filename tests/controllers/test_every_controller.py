@@ -137,13 +137,17 @@ def test_survivors_keep_every_bit_and_parents_are_finite_and_fitter(
 def test_no_two_draws_are_from_one_key(name):
   state, hyperparams = jax.eval_shape(lambda: _init(name))
   fitness = jax.ShapeDtypeStruct((_SIZE,), jnp.float32)
+  key = jax.random.key(0)
   assert not jaxprs.reused_keys(
-    controller(name).update, state, jax.random.key(0), fitness, hyperparams)
+    controller(name).update, state, key, fitness, hyperparams)
+  assert not jaxprs.reused_keys(lambda key: controller(name).init(key, 8), key)
 
 
-def test_where_all_is_fixed_nothing_changes():
+@pytest.mark.parametrize("name", [
   # Whose model has no axis then.
-  controller = MAKE["pb2"]({"x": controllers.Fixed(3.0)})
+  x if x == "pb2" else pytest.param(x, marks=pytest.mark.slow) for x in MAKE])
+def test_where_all_is_fixed_nothing_changes(name):
+  controller = MAKE[name]({"x": controllers.Fixed(3.0)})
   state, hyperparams = controller.init(jax.random.key(0), _SIZE)
   update = jax.jit(controller.update)
   for seed in range(2):
