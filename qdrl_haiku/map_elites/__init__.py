@@ -33,18 +33,26 @@ from qdrl_haiku.map_elites.loop import (
   metrics,
   step,
 )
+from qdrl_haiku.map_elites.low_spread import (
+  SPREAD,
+  descriptor_spread,
+  low_spread,
+)
+from qdrl_haiku.map_elites.me_es_emitter import EvolutionStrategy, me_es_emitter
 from qdrl_haiku.map_elites.multi_emitter import multi_emitter
 from qdrl_haiku.map_elites.pbt_emitter import (
   Agents,
   PBTEmitterState,
   pbt_emitter,
 )
+from qdrl_haiku.map_elites.rankings import RANKINGS
 from qdrl_haiku.map_elites.repertoire import PlacesFn, Repertoire
 from qdrl_haiku.map_elites.resampling import (
   DeepArchive,
   Resampling,
   deep_archive,
 )
+from qdrl_haiku.map_elites.soft_cells import SoftThresholds, soft_cells
 from qdrl_haiku.map_elites.tessellation import (
   CVT,
   Grid,

@@ -19,7 +19,7 @@ from qdrl_haiku.map_elites.repertoire import (
   Repertoire,
   best_of_cells,
 )
-from qdrl_haiku.map_elites.tessellation import Tessellation
+from qdrl_haiku.map_elites.tessellation import Tessellation, Unstructured
 from qdrl_haiku.types import Array, Key, Metrics, Tree
 
 
@@ -78,6 +78,14 @@ def cells(tessellation: Tessellation) -> Container:
   arXiv:1504.04909.
   """
   return one_per_place(tessellation, best_of_cells, CELLS)
+
+
+def check_has_cells(tessellation: Tessellation, setting: str) -> None:
+  """Refuses places without cells where individuals compete in cells."""
+  if isinstance(tessellation, Unstructured):
+    raise ValueError(
+      f"{setting} needs cells, and with tessellation=none there are none; take "
+      "a grid or cvt.")
 
 
 def one_per_place(

@@ -22,7 +22,7 @@ from qdrl_haiku.map_elites.candidates import (
   canonical_in_repertoire,
   count_outside,
 )
-from qdrl_haiku.map_elites.containers import Again, Container
+from qdrl_haiku.map_elites.containers import Again, Container, check_has_cells
 from qdrl_haiku.map_elites.emitters import Evaluated
 from qdrl_haiku.map_elites.repertoire import Repertoire
 from qdrl_haiku.map_elites.tessellation import (
@@ -100,11 +100,7 @@ def deep_archive(
     resampling: how often individuals are evaluated again.
     batch_size: B, new individuals in each generation.
   """
-  if isinstance(tessellation, Unstructured):
-    raise ValueError(
-      "there are no cells (tessellation=none) in which agents that are "
-      "evaluated again (adding=adaptive) would compete; take a grid or cvt, or "
-      "adding=once.")
+  check_has_cells(tessellation, "adding=adaptive")
   if tessellation.num_cells * resampling.depth > MAX_CELLS:
     raise ValueError(
       f"{tessellation.num_cells} cells of {resampling.depth} individuals are "

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import flatten_util
 
 from qdrl_haiku.map_elites.emitters import Emitter
 from qdrl_haiku.map_elites.repertoire import Repertoire
@@ -220,6 +221,34 @@ def put_varied_weights(
   pairs = zip(leaves, chosen, strict=True)
   put = [next(new) if x else leaf for leaf, x in pairs]
   return jax.tree.unflatten(treedef, put)
+
+
+class FlatWeights(NamedTuple):
+  """Reads and writes the N weights of a genotype as one array."""
+
+  size: int  # N.
+  read: Callable[[Tree], Array]  # Of individuals [B, ...], float32 [B, N].
+  write: Callable[[Array, Tree], Tree]  # (weights [N], individual) -> another.
+
+
+def flat_weights(
+  genotype: Tree, is_weight: IsWeightFn | None = None
+) -> FlatWeights:
+  """Finds the weights of a genotype, of which shapes and dtypes will do."""
+  chosen = find_varied_weights(genotype, is_weight)
+  example = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), genotype)
+  flat, unravel = flatten_util.ravel_pytree(
+    pick_varied_weights(example, chosen))
+
+  def read(individual: Tree) -> Array:
+    weights = pick_varied_weights(individual, chosen)
+    return flatten_util.ravel_pytree(weights)[0].astype(jnp.float32)
+
+  def write(weights: Array, individual: Tree) -> Tree:
+    return put_varied_weights(
+      individual, chosen, unravel(weights.astype(flat.dtype)))
+
+  return FlatWeights(flat.size, jax.vmap(read), write)
 
 
 def _is_float(leaf: Array) -> bool:

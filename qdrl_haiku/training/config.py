@@ -5,7 +5,7 @@ import fractions
 import math
 from typing import NamedTuple
 
-from qdrl_haiku import checks, learners
+from qdrl_haiku import checks, learners, map_elites
 from qdrl_haiku.config import Settings, setting
 
 # Transitions that an agent keeps by default, or more in a longer run.
@@ -199,6 +199,13 @@ class CMAConfig(Settings):
     "Step size with which CMA-ES begins around an elite, in units of the "
     "weights, with --emitter=cma.",
     above=0, offered=False, needs="cma")
+  ranking: str = setting(
+    "improvement",
+    "By what CMA-ES ranks offspring, with --emitter=cma: improvement of the "
+    "repertoire (with --container=soft this is CMA-MAE); optimizing, returns "
+    "alone; or random_direction, of the descriptor, among those that improve "
+    "it.",
+    choices=tuple(map_elites.RANKINGS), flag="cma_ranking", needs="cma")
 
   def population_size(self, batch_size: int) -> int:
     """Returns how many of the offspring each strategy makes."""

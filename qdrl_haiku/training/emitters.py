@@ -8,7 +8,7 @@ import jax
 from qdrl_haiku import map_elites, prng, trees
 from qdrl_haiku.distributed import sharding
 from qdrl_haiku.map_elites.containers import check_container_functions
-from qdrl_haiku.map_elites.variation import is_running_state
+from qdrl_haiku.map_elites.variation import IsWeightFn, is_running_state
 from qdrl_haiku.training import members as members_lib
 from qdrl_haiku.training import population, teachers
 from qdrl_haiku.training import setup as setup_lib
@@ -115,11 +115,16 @@ def _improvements(setup: Setup) -> map_elites.Emitter:
     return map_elites.Strategies._make(
       [*map(everywhere, functions), number, of_each])
 
-  elite = _elite(setup)
-  # A critic's weights are no part of what an elite does.
-  paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(elite)]
-  of_policy = _is_of_policy if any(map(_is_of_policy, paths)) else None
-  return map_elites.cma_emitter(make_strategies, elite, of_policy)
+  return map_elites.cma_emitter(
+    make_strategies, *_elite_and_weights(setup),
+    map_elites.RANKINGS[config.ranking])
+
+
+def _samples(setup: Setup) -> map_elites.Emitter:
+  """Makes the emitter of ME-ES; each device computes its gradient."""
+  return map_elites.me_es_emitter(
+    setup.qd.me_es, setup.qd.variation_batch_size, *_elite_and_weights(setup),
+    functools.partial(sharding.run_replicated, setup.mesh))
 
 
 def _taught(
@@ -175,6 +180,16 @@ def _elite(setup: Setup) -> map_elites.Elite:
     lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), elites)
 
 
+def _elite_and_weights(
+  setup: Setup
+) -> tuple[map_elites.Elite, IsWeightFn | None]:
+  """Returns what `_elite` does, and which leaves an emitter may sample."""
+  elite = _elite(setup)
+  # A critic's weights are no part of what an elite does.
+  paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(elite)]
+  return elite, _is_of_policy if any(map(_is_of_policy, paths)) else None
+
+
 def _is_of_policy(path: jax.tree_util.KeyPath) -> bool:
   """Whether a leaf of an elite is one of its policy's weights."""
   names = [jax.tree_util.keystr((entry,), simple=True) for entry in path]
@@ -187,6 +202,7 @@ EMITTERS: dict[str, setup_lib.EmitterFn] = {
   "dcrl": functools.partial(_taught, map_elites.dcrl_emitter, True, 0.25, 0.25),
   "ga": lambda setup: map_elites.genetic_emitter(
     setup.qd.variation_fn, setup.qd.variation_batch_size),
+  "me_es": _samples,
   "pbt": _members_and_variations,
   "pga": functools.partial(_taught, map_elites.pga_emitter, False, 0.5, None)}
 """Functions that make an emitter of a setup, by name."""

@@ -238,6 +238,8 @@ def judge_elites(
   assert evaluation.descriptors is not None
   descriptors, episodes = evaluation.descriptors
   extra: dict[str, Tree] = {map_elites.EPISODES: episodes}
+  if map_elites.SPREAD in setup.qd.container.keeps:
+    extra[map_elites.SPREAD] = map_elites.descriptor_spread(descriptors)
   if "transitions" in needs:
     extra |= {
       "transitions": evaluation.transitions, "lengths": evaluation.lengths}

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from qdrl_haiku import checks, trees
+from qdrl_haiku import checks, map_elites, trees
 from qdrl_haiku.training import config as config_lib
 from qdrl_haiku.training import search_spaces
 from qdrl_haiku.training.setup import Setup
@@ -82,7 +82,7 @@ def _of_repertoire(setup: Setup) -> Iterator[str]:
       yield (
         f"{emitters} some have a number of offspring and some have none; give "
         "all of them one, or none for shares that adapt.")
-    for name in {"pbt", "cma"}.intersection(() if given else names):
+    for name in {"pbt", "cma", "me_es"}.intersection(() if given else names):
       yield (
         f"{emitters} {name} can't adapt its share, since all its agents have "
         "to be evaluated; give each emitter a number.")
@@ -96,6 +96,11 @@ def _of_repertoire(setup: Setup) -> Iterator[str]:
       yield (
         f"{emitters} injection_share={share:g} would inject pga's one policy "
         f"{number} times; leave it out, or give 0.")
+  is_single = setup.config.num_eval_episodes == 1
+  if map_elites.SPREAD in qd.container.keeps and is_single:
+    yield (
+      "num_eval_episodes=1 shows no spread of an agent's episodes, by which "
+      "container=low_spread adds; give 2 or more.")
   if qd.shard_repertoire and not qd.container.shared:
     yield (
       f"shard_repertoire: devices can't share what the container "

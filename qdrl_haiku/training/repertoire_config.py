@@ -32,7 +32,20 @@ def _cells(
   return map_elites.cells(cells)
 
 
-CONTAINERS: dict[str, ContainerFn] = {"cells": _cells}
+def _soft_cells(
+  config: "RepertoireConfig", cells: map_elites.Tessellation, batch_size: int
+) -> map_elites.Container:
+  """Makes cells of soft thresholds, by default from the least return on."""
+  least = config.thresholds.minimum
+  return map_elites.soft_cells(
+    cells, config.thresholds.learning_rate,
+    -(config.qd_offset or 0.0) if least is None else least)
+
+
+CONTAINERS: dict[str, ContainerFn] = {
+  "cells": _cells,
+  "low_spread": lambda config, cells, _: map_elites.low_spread(cells),
+  "soft": _soft_cells}
 """Functions that make what says which agents stay, by name."""
 
 
@@ -49,10 +62,11 @@ class RepertoireConfig(Settings):
     "agents that follow the gradient of a shared critic (PGA-MAP-Elites); "
     "dcrl: as pga, and policies of that critic for descriptors of elites "
     "(DCRL-MAP-Elites); cma: samples of CMA-ES, which moves to where they "
-    "improve the repertoire (CMA-ME); or package.module:function, a function "
-    "of the training.Setup that returns a map_elites.Emitter. Several emitters "
-    "take numbers of agents, like pbt:10,pga:32,ga:32; without numbers, like "
-    "pga,ga, their shares adapt.")
+    "improve the repertoire (CMA-ME); me_es: samples around one agent, which "
+    "an evolution strategy moves (ME-ES); or package.module:function, a "
+    "function of the training.Setup that returns a map_elites.Emitter. Several "
+    "emitters take numbers of agents, like pbt:10,pga:32,ga:32; without "
+    "numbers, like pga,ga, their shares adapt.")
   variation_batch_size: int = setting(
     10, "Variations of elites in each generation.", low=0, needs="unnumbered")
   num_initial_genotypes: int = setting(
@@ -88,7 +102,10 @@ class RepertoireConfig(Settings):
   container: str = setting(
     "cells",
     "Which agents stay. cells: the fittest of each cell, or without cells "
-    "those that are fit or far from all fitter ones.",
+    "those that are fit or far from all fitter ones; low_spread: as cells, if "
+    "episodes differ no more than those of the one before (ME-LS); soft: as "
+    "cells, and --emitter=cma is told what exceeds thresholds that grow slowly "
+    "(CMA-MAE).",
     choices=tuple(CONTAINERS))
   adding: str = setting(
     "once",
@@ -97,8 +114,10 @@ class RepertoireConfig(Settings):
     "again and again, and count by their means (Extract-ME).",
     choices=("once", "adaptive"), only={"container": ("cells",)})
   resampling: map_elites.Resampling = map_elites.Resampling()
+  thresholds: map_elites.SoftThresholds = map_elites.SoftThresholds()
   teaching: TeachingConfig = TeachingConfig()
   cma: CMAConfig = CMAConfig()
+  me_es: map_elites.EvolutionStrategy = map_elites.EvolutionStrategy()
   qd_offset: float | None = setting(
     None,
     "Number added to each elite's return in the QD score; by default the "
@@ -201,13 +220,13 @@ class RepertoireConfig(Settings):
       whys["teaching"] = f"{by} no critic is shared"
     if "dcrl" not in self.names:
       whys["targets"] = f"{by} no critic sees a target"
-    if "cma" not in self.names:
-      whys["cma"] = f"{by} nothing is sampled"
+    for name in {"cma", "me_es"}.difference(self.names):
+      whys[name] = f"{by} nothing is sampled"
     if self.parts[0].batch_size is not None:
       why = f"--emitter={self.emitter} has the numbers"
       whys |= dict.fromkeys(("unnumbered", "population_size"), why)
-    if self.names == ("cma",):
-      whys["variation"] = "--emitter=cma varies nothing"
+    if {"cma", "me_es"}.issuperset(self.names):
+      whys["variation"] = f"--emitter={self.emitter} varies nothing"
     found = {name: Missing(why, cause) for name, why in whys.items()}
     if self.num_variations == 0:
       found["variation"] = Missing(
@@ -215,6 +234,9 @@ class RepertoireConfig(Settings):
     if self.adding == "once":
       found["resampling"] = Missing(
         "--adding=once evaluates an agent once", ("adding",))
+    if self.container != "soft":
+      found["thresholds"] = Missing(
+        f"--container={self.container} has no thresholds", ("container",))
     return found
 
   def make_container(

@@ -66,6 +66,7 @@ class MapElites(NamedTuple):
       along C, instead of replicated. With a mesh.
     teaching: how agents with a shared critic learn.
     cma: how CMA-ES searches.
+    me_es: how the evolution strategy of ME-ES searches.
   """
 
   emitter: str | EmitterFn | tuple[Part, ...]
@@ -78,6 +79,7 @@ class MapElites(NamedTuple):
   shard_repertoire: bool = False
   teaching: config_lib.TeachingConfig = config_lib.TeachingConfig()
   cma: config_lib.CMAConfig = config_lib.CMAConfig()
+  me_es: map_elites.EvolutionStrategy = map_elites.EvolutionStrategy()
   describer: map_elites.Describer | None = None
 
   @property

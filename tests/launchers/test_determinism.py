@@ -161,14 +161,18 @@ def _after(steps, placement):
      "--replay_capacity=400",
    ], [[(1,)], [(4,)]]),
   ([*_REPERTOIRE, "--learner=td3", "--emitter=pbt:4,cma:8"], [[(1,)], [(4,)]]),
+  ([
+     *_REPERTOIRE, "--learner=td3", "--emitter=pbt:4,cma:4,me_es:4",
+     "--container=soft", "--cma_ranking=random_direction",
+   ], [[(1,)], [(4, "--shard_repertoire")]]),
   ([*_ME_PBT, "--tessellation=none", "--num_cells=16"],
    [[(1,)], [(4, "--shard_repertoire")]]),
   # All of them look again at their shares of the elites.
   ([*_ME_PBT, "--num_reevaluations=3"],
    [[(2, "--noshard_repertoire")], [("2x2", "--shard_repertoire")]]),
 ], ids=[
-  "population", "seven", "pb2", "rollouts", "critics", "cma", "no cells",
-  "cells"])
+  "population", "seven", "pb2", "rollouts", "critics", "cma", "soft",
+  "no cells", "cells"])
 def test_no_devices_or_processes_change_a_bit(command, ways, cache, tmp_path):
   size = 7 if "--population_size=7" in command else None
   first = None

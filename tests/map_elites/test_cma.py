@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import map_elites
-from qdrl_haiku.map_elites.cma_emitter import cma_emitter_ranks
+from qdrl_haiku.map_elites import rankings
 
 _SIZE, _POPULATION = 3, 6
 _KEY = jax.random.key(0)
@@ -113,13 +113,56 @@ def _strategies(size):
     population_size=4)
 
 
+_CELLS = map_elites.Grid((4,), (0.0,), (8.0,))
+# Seen in cells whose elites have a fitness of 0, none, 2, and 3.
+_FITNESS = np.float32([[5, np.nan, -3, 9, -2, 2]])
+_PLACES = np.float32([0.5, 2.5, 2.5, 6.5, 3.5, 4.5])
+_BEFORE = np.float32([0, -np.inf, 2, 3])
+
+
+def _ranked(ranking, fitness=_FITNESS, container=None, sign=1.0):
+  """The parents of one strategy, the best first."""
+  before = jnp.maximum(_BEFORE, -4) if container else _BEFORE
+  container = container or map_elites.cells(_CELLS)
+  evaluated = map_elites.Evaluated(
+    jnp.zeros(6), jnp.asarray(fitness[0]), jnp.asarray(_PLACES)[:, None], {})
+  ranks, num_parents = jax.jit(
+    rankings.rank_offspring, static_argnums=(0, 5))(
+      map_elites.RANKINGS[ranking], before, jnp.full((1, 1), sign),
+      container.init(jnp.float32(0), {}), evaluated, 1)
+  return np.argsort(ranks[0])[: num_parents[0]].tolist()
+
+
 def test_new_cells_come_first_then_improvements():
-  is_parent = np.array([[1, 0, 1, 1, 1, 0]], bool)
-  is_new = np.array([[0, 1, 1, 0, 1, 0]], bool)
-  improvement = np.array([[5.0, np.nan, -3.0, 7.0, -2.0, 99.0]])
-  ranks, num_parents = cma_emitter_ranks(is_parent, is_new, improvement)
-  assert num_parents.tolist() == [4]
-  np.testing.assert_array_equal(np.argsort(ranks[0])[:4], [4, 2, 3, 0])
+  assert _ranked("improvement") == [4, 2, 3, 0]
+
+
+def test_a_direction_ranks_those_that_fill_or_improve_a_cell():
+  assert _ranked("random_direction") == [4, 2, 3, 0]
+  assert _ranked("random_direction", sign=-1.0) == [2, 4, 0, 3]
+
+
+def test_the_best_half_are_parents_by_fitness_or_by_soft_thresholds():
+  soft = map_elites.soft_cells(_CELLS, 0.1, -4.0)
+  assert _ranked("optimizing") == [3, 0, 5]
+  # Those in the cell that is empty exceed -4 by 1 and 2.
+  assert _ranked("improvement", container=soft) == [3, 0, 4]
+  assert _ranked("improvement", _FITNESS - 7, soft) == [3, 0, 4]
+
+
+@pytest.mark.parametrize("fitness", [0.0, np.nan])
+def test_where_nothing_differs_there_are_no_parents(fitness):
+  assert _ranked("optimizing", np.full_like(_FITNESS, fitness)) == []
+
+
+def test_directions_are_in_units_of_the_ranges():
+  grid = map_elites.Grid((2, 2), (0.0, -1.0), (0.01, 99.0))
+  repertoire = map_elites.Repertoire.init(jnp.zeros(1), grid)
+  drawn = rankings.draw_directions(
+    rankings.random_direction, _KEY, repertoire, 2000)
+  np.testing.assert_allclose(np.std(drawn, axis=0), [0.01, 100], rtol=0.1)
+  assert rankings.draw_directions(
+    rankings.improvement, _KEY, repertoire, 2) == ()
 
 
 @pytest.mark.parametrize("shift", [0, 1000])

@@ -110,7 +110,7 @@ _REFUSALS = [
   (lambda: _CMA.init(_KEY, _init(jnp.zeros(2), _NONE)),
    "by the cells that they improve, and"),
   (lambda: map_elites.deep_archive(_NONE, map_elites.Resampling(), 1),
-   "there are no cells (tessellation=none) in which agents that are evaluated"),
+   "adding=adaptive needs cells, and with tessellation=none there are none;"),
   (lambda: _deep(2**20, 2**11), "are too many; make at most 524288 cells")]
 
 

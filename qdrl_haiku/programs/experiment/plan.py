@@ -216,7 +216,7 @@ def _map_elites(
   is_single = not others and first.batch_size is None
   return training.MapElites(
     emitter=(first.emitter or first.name) if is_single else repertoire.parts,
-    container=repertoire.make_container(
+    container=dataclasses.replace(repertoire, qd_offset=offset).make_container(
       descriptor, config.run.seed, config.training.population_size, centroids),
     variation_fn=training.vary_elites(
       repertoire.iso_sigma, repertoire.line_sigma,
@@ -225,4 +225,4 @@ def _map_elites(
     num_initial_genotypes=repertoire.num_initial_genotypes,
     num_replaced_by_samples=repertoire.num_replaced_by_samples or 0,
     qd_offset=offset, shard_repertoire=repertoire.shard_repertoire,
-    teaching=repertoire.teaching, cma=repertoire.cma)
+    teaching=repertoire.teaching, cma=repertoire.cma, me_es=repertoire.me_es)

@@ -72,6 +72,9 @@ _CASES = [
   ("train_me_pbt", "--grid_shape=32", "grid_shape=32 .*x, y; give 2 .*32,32"),
   ("train_me_pbt", "--num_cells=16", "no effect: --tessellation=grid"),
   ("train_me_pbt", "--adding=adaptive --shard_repertoire", "leave it out, or"),
+  ("train_me_pbt", "--container=soft --tessellation=none", "take a grid or"),
+  ("train_me_pbt", "--container=low_spread --num_eval_episodes=1", "2 or more"),
+  ("train_me_pbt", "--threshold_min=1", "no effect: --container=cells has"),
   ("train_me_pbt", "--variation_batch_size=0 --iso_sigma=0.1", "varies nothin"),
   # Emitters.
   ("train_me_pbt", "--emitter=ga --variation_batch_size=0", "=0 leaves"),
@@ -97,6 +100,8 @@ _CASES = [
   ("train_me_pbt", "--emitter=pga --length_scale=1", "no critic sees a target"),
   ("train_me_pbt", "--emitter=ga --step_size=1", "nothing is sampled"),
   ("train_me_pbt", "--emitter=cma --iso_sigma=1", "cma varies nothing"),
+  ("train_me_pbt", "--emitter=me_es --learner=td3 --variation_batch_size=2",
+   "ME-ES can't make 2 agents, .*; give 3 or more"),
   ("train_me_pbt",
    "--emitter=cma --learner=td3 --hidden_layer_sizes=8 --num_strategies=3 "
    "--variation_batch_size=10", "make 10 offspring; give a multiple of 3 that"),

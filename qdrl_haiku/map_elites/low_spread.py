@@ -1,0 +1,57 @@
+"""A container whose elites do the same in each episode: ME-LS.
+
+Macé et al. (2023), "The quality-diversity transformer", arXiv:2303.16207.
+"""
+
+import jax.numpy as jnp
+
+from qdrl_haiku.map_elites.candidates import Candidates
+from qdrl_haiku.map_elites.containers import (
+  Container,
+  check_has_cells,
+  one_per_place,
+)
+from qdrl_haiku.map_elites.repertoire import Repertoire, best_of_cells
+from qdrl_haiku.map_elites.tessellation import Tessellation, Unstructured
+from qdrl_haiku.types import Array
+
+SPREAD = "spread"
+"""Name of the extra that says how far an individual's episodes differ."""
+
+
+def low_spread(tessellation: Tessellation) -> Container:
+  """Keeps of each cell one that is replaced by fitter ones of no more spread.
+
+  An individual's cell is that of its mean descriptor, not, as in the paper, the
+  one where most of its episodes were.
+
+  Args:
+    tessellation: of C cells.
+
+  Returns:
+    The container; it keeps `SPREAD`, see `descriptor_spread`.
+  """
+  check_has_cells(tessellation, "container=low_spread")
+  return one_per_place(tessellation, _places, "low_spread")._replace(
+    keeps=(SPREAD,))
+
+
+def descriptor_spread(descriptors: Array) -> Array:
+  """Returns the mean distance of N episodes' descriptors [..., N, D] by pairs.
+
+  It is [...], and 0 of a single episode.
+  """
+  number = descriptors.shape[-2]
+  difference = descriptors[..., None, :] - descriptors[..., None, :, :]
+  distances = jnp.sqrt(jnp.sum(difference**2, axis=-1))
+  return jnp.sum(distances, axis=(-2, -1)) / max(number * (number - 1), 1)
+
+
+def _places(repertoire: Repertoire, new: Candidates) -> Array:
+  """Decides where individuals are written, as a `PlacesFn`."""
+  cells = repertoire.tessellation
+  assert not isinstance(cells, Unstructured)
+  spreads = jnp.where(repertoire.occupied, repertoire.extras[SPREAD], jnp.inf)
+  before = spreads.at[cells.cell(new.descriptors)].get(mode="clip")
+  return best_of_cells(
+    repertoire, new._replace(valid=new.valid & (new.extras[SPREAD] <= before)))

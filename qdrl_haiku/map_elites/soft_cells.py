@@ -1,0 +1,111 @@
+"""A container whose cells accept more than improvements: CMA-MAE.
+
+Fontaine and Nikolaidis (2022), "Covariance matrix adaptation MAP-annealing",
+arXiv:2205.10752.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+
+from qdrl_haiku import checks
+from qdrl_haiku.config import Settings, setting
+from qdrl_haiku.map_elites.candidates import Candidates
+from qdrl_haiku.map_elites.containers import (
+  Container,
+  check_has_cells,
+  one_per_place,
+)
+from qdrl_haiku.map_elites.emitters import Evaluated
+from qdrl_haiku.map_elites.repertoire import Repertoire, best_of_cells
+from qdrl_haiku.map_elites.tessellation import Tessellation, Unstructured
+from qdrl_haiku.types import Array, Tree
+
+THRESHOLD = "threshold"
+"""Name of the extra that says what fitness has to exceed in a cell."""
+_NAME = "soft_cells"
+
+
+@dataclasses.dataclass(frozen=True)
+class SoftThresholds(Settings):
+  """Says how fast cells get demanding (--container=soft)."""
+
+  title = "Repertoire"
+
+  learning_rate: float = setting(
+    0.01,
+    "Share of the way to the accepted agents' returns that a cell's threshold "
+    "goes, with --container=soft: 1 is MAP-Elites, 0 never demands more.",
+    low=0, high=1, flag="threshold_learning_rate", needs="thresholds")
+  minimum: float | None = setting(
+    None,
+    "Threshold of an empty cell, with --container=soft; by default minus the "
+    "number that is added to returns in the QD score.",
+    low=-checks.LARGEST_FLOAT, high=checks.LARGEST_FLOAT,
+    flag="threshold_min", needs="thresholds")
+
+
+def soft_cells(
+  tessellation: Tessellation, learning_rate: float, threshold_min: float
+) -> Container:
+  """Keeps the fittest of each cell, and thresholds that grow slowly.
+
+  A cell's threshold moves towards the mean fitness of those that exceed it: of
+  n in a batch by 1 - (1 - learning rate)^n. `cma_emitter` ranks by it.
+
+  Args:
+    tessellation: of C cells.
+    learning_rate: alpha, in [0, 1].
+    threshold_min: finite, of empty cells; at or below any fitness.
+
+  Returns:
+    The container; its state is the repertoire of the fittest, with the extra
+    `THRESHOLD`, float32 [C].
+
+  Raises:
+    ValueError: if there are no cells.
+  """
+  check_has_cells(tessellation, "container=soft")
+  number = jax.ShapeDtypeStruct((), jnp.float32)
+
+  def init(genotype: Tree, extras: Mapping[str, Tree]) -> Repertoire:
+    empty = Repertoire.init(
+      genotype, tessellation, {**extras, THRESHOLD: number}, _NAME)
+    first = jnp.full_like(empty.fitness, threshold_min)
+    return dataclasses.replace(empty, extras=empty.extras | {THRESHOLD: first})
+
+  def add(state: Repertoire, evaluated: Evaluated) -> Repertoire:
+    unknown = jnp.zeros_like(evaluated.fitness, jnp.float32)
+    evaluated = evaluated._replace(
+      extra=evaluated.extra | {THRESHOLD: unknown})
+    after = _moved(state, state.candidates(*evaluated), learning_rate)
+    state = state.put(best_of_cells, *evaluated)
+    return dataclasses.replace(state, extras=state.extras | {THRESHOLD: after})
+
+  return one_per_place(tessellation, best_of_cells, _NAME)._replace(
+    init=init, add=add)
+
+
+def _moved(state: Repertoire, new: Candidates, learning_rate: float) -> Array:
+  """Returns the thresholds, moved by those that exceed theirs."""
+  before, cells = state.extras[THRESHOLD], state.tessellation
+  assert not isinstance(cells, Unstructured)
+  found = jnp.where(new.valid, cells.cell(new.descriptors), before.size)
+  exceeded = before.at[found].get(mode="fill", fill_value=jnp.inf)
+  found = jnp.where(new.fitness > exceeded, found, before.size)
+  # In an order of their own, since a sum of floats depends on it.
+  found, fitness = jax.lax.sort((found, new.fitness), num_keys=2)
+
+  def joined(x: tuple[Array, ...], y: tuple[Array, ...]) -> tuple[Array, ...]:
+    same = x[0] == y[0]
+    return y[0], y[1] + same * x[1], y[2] + same * x[2]
+
+  found, num, total = jax.lax.associative_scan(
+    joined, (found, jnp.ones_like(fitness), fitness))
+  is_last = jnp.diff(found, append=before.size + 1) != 0
+  kept = (1 - learning_rate) ** num
+  moved = kept * before.at[found].get(mode="clip") + (1 - kept) * total / num
+  return before.at[jnp.where(is_last, found, before.size)].set(
+    moved, mode="drop")
