@@ -24,6 +24,7 @@ from qdrl_haiku.map_elites.critic_emitter import (
 from qdrl_haiku.map_elites.describers import EPISODES, Describer
 from qdrl_haiku.map_elites.dominated_novelty import dominated_novelty
 from qdrl_haiku.map_elites.emitters import Emitter, Evaluated, check
+from qdrl_haiku.map_elites.gradient_arborescence import cma_mega, omg_mega
 from qdrl_haiku.map_elites.loop import (
   EvaluateFn,
   add_and_tell,

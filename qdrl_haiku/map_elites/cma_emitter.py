@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from qdrl_haiku import trees
 from qdrl_haiku.map_elites import rankings, variation
 from qdrl_haiku.map_elites.cma_es import Strategies
+from qdrl_haiku.map_elites.containers import check_has_cells
 from qdrl_haiku.map_elites.emitters import Emitter, Evaluated, one_objective
 from qdrl_haiku.map_elites.repertoire import Repertoire
 from qdrl_haiku.types import Array, Key, Metrics, Tree
@@ -62,11 +63,7 @@ def cma_emitter(
   K, L = strategies.num_strategies, strategies.population_size
 
   def init(key: Key, repertoire: Repertoire) -> CMAState:
-    if not repertoire.has_cells:
-      raise ValueError(
-        "the emitter cma ranks its offspring by the cells that they improve, "
-        "and there are none; take --tessellation=grid or cvt, or another "
-        "--emitter.")
+    check_has_cells(repertoire.tessellation, "emitter=cma")
     elites = repertoire.sample(key, K)
     return CMAState(
       strategies=strategies.init(weights.read(elites)), elites=elites,

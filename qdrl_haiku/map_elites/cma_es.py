@@ -85,7 +85,7 @@ def cma_es(
   def tell_one(
     state: Any, points: Array, ranks: Array, num_parents: Array
   ) -> Any:
-    weights = _parents_weights(population_size, num_parents)
+    weights = cma_es_parents_weights(population_size, num_parents)
     own = jnp.where(ranks < num_parents, weights[ranks], 0)
     # A NaN times a weight of 0 would be a NaN.
     points = jnp.where(own[:, None] > 0, points, state.mean)
@@ -126,7 +126,7 @@ def _one_after_the_other(function: Callable[..., Any]) -> Callable[..., Any]:
   return lambda *trees: jax.lax.map(lambda tree: function(*tree), trees)
 
 
-def _parents_weights(population_size: int, num_parents: Array) -> Array:
+def cma_es_parents_weights(population_size: int, num_parents: Array) -> Array:
   """Returns log(m + 1/2) - log(i) for the i-th best of m, with sum 1."""
   places = jnp.arange(1, population_size + 1)
   weights = jnp.log(num_parents + 0.5) - jnp.log(places)

@@ -23,13 +23,7 @@ def low_spread(tessellation: Tessellation) -> Container:
   """Keeps of each cell one that is replaced by fitter ones of no more spread.
 
   An individual's cell is that of its mean descriptor, not, as in the paper, the
-  one where most of its episodes were.
-
-  Args:
-    tessellation: of C cells.
-
-  Returns:
-    The container; it keeps `SPREAD`, see `descriptor_spread`.
+  one where most of its episodes were. `SPREAD` is kept beside it.
   """
   check_has_cells(tessellation, "container=low_spread")
   return one_per_place(tessellation, _places, "low_spread")._replace(
@@ -37,10 +31,7 @@ def low_spread(tessellation: Tessellation) -> Container:
 
 
 def descriptor_spread(descriptors: Array) -> Array:
-  """Returns the mean distance of N episodes' descriptors [..., N, D] by pairs.
-
-  It is [...], and 0 of a single episode.
-  """
+  """Returns the mean distance of pairs of [..., N, D], [...]; 0 if N is 1."""
   number = descriptors.shape[-2]
   difference = descriptors[..., None, :] - descriptors[..., None, :, :]
   distances = jnp.sqrt(jnp.sum(difference**2, axis=-1))

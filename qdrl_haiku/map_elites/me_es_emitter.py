@@ -15,6 +15,7 @@ import optax
 
 from qdrl_haiku.config import Settings, setting
 from qdrl_haiku.map_elites import variation
+from qdrl_haiku.map_elites.containers import check_has_cells
 from qdrl_haiku.map_elites.emitters import Emitter, Evaluated, one_objective
 from qdrl_haiku.map_elites.repertoire import Repertoire
 from qdrl_haiku.map_elites.tessellation import Unstructured
@@ -43,10 +44,10 @@ class EvolutionStrategy(Settings):
     low=1, flag="me_es_num_steps", needs="me_es")
   noise: float = setting(
     0.02, "Standard deviation of the samples' weights, with --emitter=me_es.",
-    above=0, flag="me_es_noise", needs="me_es")
+    above=0, flag="me_es_noise", offered=False, needs="me_es")
   learning_rate: float = setting(
     0.01, "Adam's learning rate with --emitter=me_es.", above=0,
-    flag="me_es_learning_rate", needs="me_es")
+    flag="me_es_learning_rate", offered=False, needs="me_es")
 
   def explores(self, turn: Array) -> Array:
     """Returns whether a generation goes for novelty."""
@@ -75,8 +76,7 @@ def me_es_emitter(
 
   After `num_steps` generations it begins anew: to exploit at one of the two
   fittest elites, half of the time of the cells of the last five centres; to
-  explore at one of the five most novel. Novelty is the mean distance to the
-  ten nearest of the centres' descriptors.
+  explore at one of the five most novel, by the ten nearest former centres.
 
   Args:
     config: how it searches.
@@ -84,12 +84,6 @@ def me_es_emitter(
     genotype: an example of one, or its shapes and dtypes.
     is_weight: which leaves are weights, by default those of `weights_only`.
     everywhere: makes all devices compute a function by themselves.
-
-  Returns:
-    The emitter; its state is a `MEESState`.
-
-  Raises:
-    ValueError: if the batch is too small; from `init`, if there are no cells.
   """
   num_pairs = (batch_size - 1) // 2
   if num_pairs < 1:
@@ -102,13 +96,11 @@ def me_es_emitter(
 
   def begin(elite: Tree) -> tuple[Array, Tree, Tree]:
     centre = weights.read(jax.tree.map(lambda x: x[None], elite))[0]
-    return centre, adam.init(jnp.zeros_like(centre)), elite
+    # Each a buffer of its own, so that the state can be donated.
+    return jnp.copy(centre), adam.init(jnp.zeros_like(centre)), elite
 
   def init(key: Key, repertoire: Repertoire) -> MEESState:
-    if not repertoire.has_cells:
-      raise ValueError(
-        "the emitter me_es begins in cells that it saw lately, and there are "
-        "none; take --tessellation=grid or cvt, or another --emitter.")
+    check_has_cells(repertoire.tessellation, "emitter=me_es")
     num_cells, num_dimensions = repertoire.descriptors.shape
     return MEESState(
       *begin(jax.tree.map(lambda x: x[0], repertoire.sample(key, 1))),
@@ -155,17 +147,16 @@ def me_es_emitter(
   def tell(
     state: MEESState, repertoire: Repertoire, evaluated: Evaluated, key: Key
   ) -> MEESState:
-    cells, seen = repertoire.tessellation, evaluated.descriptors[:1]
+    fitness = one_objective("me_es", evaluated.fitness)
+    cells, seen = repertoire.tessellation, evaluated.descriptors
     assert not isinstance(cells, Unstructured)
-    is_finite = jnp.all(jnp.isfinite(seen))
+    is_finite = jnp.all(jnp.isfinite(seen[0]))
     state = state._replace(
       known=state.known.at[state.turn % _REMEMBERED].set(
         jnp.where(is_finite, seen[0], jnp.inf)),
       latest=state.latest.at[state.turn % _LATEST].set(
-        jnp.where(is_finite, cells.cell(seen)[0], cells.num_cells)))
-    samples = (
-      weights.read(evaluated.genotypes),
-      one_objective("me_es", evaluated.fitness), evaluated.descriptors)
+        jnp.where(is_finite, cells.cell(seen[:1])[0], cells.num_cells)))
+    samples = (weights.read(evaluated.genotypes), fitness, seen)
     point, moved = move(state, *(x[num_centres:] for x in samples))
     state = state._replace(turn=state.turn + 1)
     cell = choose(state, repertoire.fitness, repertoire.descriptors, key)

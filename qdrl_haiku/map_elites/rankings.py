@@ -1,8 +1,7 @@
-"""What strategies are told of their offspring: whose parents, in which order.
+"""Which offspring are parents, and in which order.
 
-Fontaine et al. (2020), "Covariance matrix adaptation for the rapid
-illumination of behavior space", arXiv:1912.02400, has three emitters that
-differ in this alone; with soft thresholds the first is that of CMA-MAE.
+In this alone the emitters of Fontaine et al. (2020), arXiv:1912.02400, and that
+of CMA-MAE differ.
 """
 
 from collections.abc import Callable
@@ -26,11 +25,9 @@ class Offspring(NamedTuple):
 
   fitness: Array  # [K, L].
   descriptors: Array  # [K, L, D].
-  # What fitness had to exceed in the offspring's cell before; -inf where that
-  # was empty, [K, L].
-  before: Array
-  is_soft: bool  # Whether it's a threshold that moves slowly.
-  directions: Tree  # In which strategies go, [K, D]; () if drawn by nobody.
+  before: Array  # What fitness had to exceed; -inf in an empty cell, [K, L].
+  is_soft: bool  # Whether that is a threshold that moves slowly.
+  directions: Tree  # In which strategies go, [K, D]; () if by none.
 
 
 Ranking = Callable[[Offspring], tuple[Array, Array, Array]]
@@ -66,8 +63,7 @@ def random_direction(offspring: Offspring) -> tuple[Array, Array, Array]:
 
 
 RANKINGS: dict[str, Ranking] = {
-  "improvement": improvement, "optimizing": optimizing,
-  "random_direction": random_direction}
+  x.__name__: x for x in (improvement, optimizing, random_direction)}
 """By the name in `--cma_ranking`."""
 
 
@@ -94,16 +90,8 @@ def rank_offspring(
 ) -> tuple[Array, Array]:
   """Ranks individuals [K * L], in the order of their K strategies.
 
-  Args:
-    ranking: by what.
-    before: `thresholds` when they were made, [C].
-    directions: as `draw_directions` returns them.
-    repertoire: whose cells they are in.
-    evaluated: the individuals.
-    num_strategies: K.
-
-  Returns:
-    Ranks int32 [K, L], and how many are parents, int32 [K].
+  `before` are the `thresholds` when they were made. Returns ranks int32 [K, L],
+  and how many are parents, int32 [K].
   """
   cells, shape = repertoire.tessellation, (num_strategies, -1)
   assert not isinstance(cells, Unstructured)

@@ -25,7 +25,6 @@ from qdrl_haiku.types import Array, Tree
 
 THRESHOLD = "threshold"
 """Name of the extra that says what fitness has to exceed in a cell."""
-_NAME = "soft_cells"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,40 +51,33 @@ def soft_cells(
 ) -> Container:
   """Keeps the fittest of each cell, and thresholds that grow slowly.
 
-  A cell's threshold moves towards the mean fitness of those that exceed it: of
-  n in a batch by 1 - (1 - learning rate)^n. `cma_emitter` ranks by it.
+  A cell's threshold, by which `cma_emitter` ranks, is the extra `THRESHOLD`. It
+  moves towards the mean fitness of those that exceed it: of n in a batch by
+  1 - (1 - learning rate)^n.
 
   Args:
     tessellation: of C cells.
     learning_rate: alpha, in [0, 1].
     threshold_min: finite, of empty cells; at or below any fitness.
-
-  Returns:
-    The container; its state is the repertoire of the fittest, with the extra
-    `THRESHOLD`, float32 [C].
-
-  Raises:
-    ValueError: if there are no cells.
   """
   check_has_cells(tessellation, "container=soft")
-  number = jax.ShapeDtypeStruct((), jnp.float32)
+
+  def put(state: Repertoire, thresholds: Array) -> Repertoire:
+    return dataclasses.replace(
+      state, extras=state.extras | {THRESHOLD: thresholds})
 
   def init(genotype: Tree, extras: Mapping[str, Tree]) -> Repertoire:
-    empty = Repertoire.init(
-      genotype, tessellation, {**extras, THRESHOLD: number}, _NAME)
-    first = jnp.full_like(empty.fitness, threshold_min)
-    return dataclasses.replace(empty, extras=empty.extras | {THRESHOLD: first})
+    empty = best.init(genotype, {**extras, THRESHOLD: jnp.float32(0)})
+    return put(empty, jnp.full_like(empty.fitness, threshold_min))
 
   def add(state: Repertoire, evaluated: Evaluated) -> Repertoire:
-    unknown = jnp.zeros_like(evaluated.fitness, jnp.float32)
-    evaluated = evaluated._replace(
-      extra=evaluated.extra | {THRESHOLD: unknown})
-    after = _moved(state, state.candidates(*evaluated), learning_rate)
-    state = state.put(best_of_cells, *evaluated)
-    return dataclasses.replace(state, extras=state.extras | {THRESHOLD: after})
+    unknown = jnp.zeros(evaluated.fitness.shape, jnp.float32)
+    evaluated = evaluated._replace(extra=evaluated.extra | {THRESHOLD: unknown})
+    thresholds = _moved(state, state.candidates(*evaluated), learning_rate)
+    return put(best.add(state, evaluated), thresholds)
 
-  return one_per_place(tessellation, best_of_cells, _NAME)._replace(
-    init=init, add=add)
+  best = one_per_place(tessellation, best_of_cells, "soft_cells")
+  return best._replace(init=init, add=add)
 
 
 def _moved(state: Repertoire, new: Candidates, learning_rate: float) -> Array:

@@ -108,7 +108,7 @@ _REFUSALS = [
   (lambda: _pbt(6), "num_replaced_by_samples=6 leaves none of population_size"),
   (lambda: map_elites.cma_es(1025, 1, 8, 0.1), "use at most 1024, such as a"),
   (lambda: _CMA.init(_KEY, _init(jnp.zeros(2), _NONE)),
-   "by the cells that they improve, and"),
+   "emitter=cma needs cells, and with"),
   (lambda: map_elites.deep_archive(_NONE, map_elites.Resampling(), 1),
    "adding=adaptive needs cells, and with tessellation=none there are none;"),
   (lambda: _deep(2**20, 2**11), "are too many; make at most 524288 cells")]
