@@ -6,6 +6,13 @@ A repertoire knows no learner, actor or environment: it stores any pytree.
 from typing import NoReturn
 
 from qdrl_haiku.map_elites import storage
+from qdrl_haiku.map_elites.ascii_emitter import (
+  CrossFn,
+  Episodes,
+  ascii_emitter,
+  ascii_loss,
+  ascii_weights,
+)
 from qdrl_haiku.map_elites.candidates import Candidates
 from qdrl_haiku.map_elites.cma_emitter import cma_emitter
 from qdrl_haiku.map_elites.cma_es import Strategies, cma_es
@@ -41,6 +48,11 @@ from qdrl_haiku.map_elites.low_spread import (
 )
 from qdrl_haiku.map_elites.me_es_emitter import EvolutionStrategy, me_es_emitter
 from qdrl_haiku.map_elites.multi_emitter import multi_emitter
+from qdrl_haiku.map_elites.novelty import (
+  NoveltyArchive,
+  add_novel,
+  novelty,
+)
 from qdrl_haiku.map_elites.pbt_emitter import (
   Agents,
   PBTEmitterState,

@@ -65,6 +65,8 @@ class Emitter(NamedTuple):
       their first axis, which is of agents that train; False for all others.
     extras: (state) -> by name what the container keeps with each individual of
       the last `ask`, leaves [B, ...]; zeros for those that it didn't make.
+    keep: (evaluated) -> likewise, of individuals that were `Evaluated`, whoever
+      made them, and the first ones too.
   """
 
   init: Callable[[Key, Repertoire], Tree]
@@ -76,6 +78,7 @@ class Emitter(NamedTuple):
   tell_first: TellFn | None = None
   shared: Tree = False
   extras: Callable[[Tree], dict[str, Tree]] = lambda state: {}
+  keep: Callable[[Evaluated], dict[str, Tree]] = lambda evaluated: {}
 
 
 def check(

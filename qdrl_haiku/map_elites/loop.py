@@ -39,6 +39,9 @@ def init(
     ValueError: if a function of the container returns something else than
       `Container` says.
   """
+  if kept := emitter.keep(evaluated):
+    evaluated = evaluated._replace(extra=evaluated.extra | kept)
+    container = container._replace(keeps=(*container.keeps, *kept))
   contents = fill_container(container, evaluated, {})
   state = emitter.init(
     jax.random.fold_in(key, OfGeneration.ASK), container.show(contents))
@@ -119,7 +122,7 @@ def add_and_tell(
       contents, evaluated.fitness[size:], evaluated.descriptors[size:])
     evaluated = jax.tree.map(lambda x: x[:size], evaluated)
   kept = {name: evaluated.extra[name] for name in container.keeps}
-  kept |= emitter.extras(state)
+  kept |= emitter.extras(state) | emitter.keep(evaluated)
   contents = container.add(contents, evaluated._replace(extra=kept))
   tell_key = jax.random.fold_in(key, OfGeneration.TELL)
   state = emitter.tell(state, container.show(contents), evaluated, tell_key)

@@ -4,6 +4,7 @@ With shares that adapt it is a bandit over emitters: Cully (2021),
 "Multi-emitter MAP-Elites", arXiv:2007.05352.
 """
 
+import collections
 import math
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -173,7 +174,8 @@ def multi_emitter(
     metrics=metrics, tell_first=tell_first if is_told else None,
     shared=trees.tree_prefix(
       MultiEmitterState, False, states=tuple(part.shared for part in parts)),
-    extras=extras)
+    extras=extras, keep=lambda evaluated: dict(collections.ChainMap(
+      *(part.keep(evaluated) for part in parts))))
 
 
 def multi_emitter_shares(

@@ -9,8 +9,8 @@ from qdrl_haiku import map_elites, prng, trees
 from qdrl_haiku.distributed import sharding
 from qdrl_haiku.map_elites.containers import check_container_functions
 from qdrl_haiku.map_elites.variation import IsWeightFn, is_running_state
+from qdrl_haiku.training import crossover, population, teachers
 from qdrl_haiku.training import members as members_lib
-from qdrl_haiku.training import population, teachers
 from qdrl_haiku.training import setup as setup_lib
 from qdrl_haiku.training.learning import train_members
 from qdrl_haiku.training.setup import Setup
@@ -128,17 +128,19 @@ def _samples(setup: Setup) -> map_elites.Emitter:
 
 
 def _taught(
-  make: Callable[..., map_elites.Emitter], sees_targets: bool,
-  gradient_share: float, injection_share: float | None, setup: Setup,
+  make: Callable[..., map_elites.Emitter], gradient_share: float,
+  injection_share: float | None, setup: Setup, *, num_policies: int = 0,
+  **kind: bool,
 ) -> map_elites.Emitter:
   """Makes an emitter with a critic, of default shares of the offspring."""
   size = setup.qd.variation_batch_size
-  if injection_share is None:  # The one greedy policy that there is.
-    injection_share = 1 / max(1, size)
+  if injection_share is None:  # The greedy policies that there are.
+    injection_share = min(num_policies / max(1, size), 1 - gradient_share)
   improved, injected, varied = setup.qd.teaching.counts(
     size, gradient_share, injection_share)
-  if not sees_targets:  # There is one policy to inject.
-    injected, varied = min(injected, 1), varied + max(0, injected - 1)
+  if num_policies:  # None is injected twice.
+    more = max(0, injected - num_policies)
+    injected, varied = injected - more, varied + more
   num_agents, env = max(size, setup.qd.num_initial_genotypes), setup.eval_env
   steps = num_agents * setup.config.num_eval_episodes * env.episode_length
   if steps > setup.config.capacity:
@@ -147,8 +149,8 @@ def _taught(
       f"{steps} transitions of {num_agents} agents' episodes; raise it.")
   return make(
     teachers.teacher(
-      env, setup.learner, setup.config, setup.qd.teaching,
-      sees_targets=sees_targets, mesh=setup.mesh),
+      env, setup.learner, setup.config, setup.qd.teaching, mesh=setup.mesh,
+      **kind),
     setup.qd.variation_fn, gradient_batch_size=improved,
     injection_batch_size=injected, variation_batch_size=varied)
 
@@ -197,12 +199,19 @@ def _is_of_policy(path: jax.tree_util.KeyPath) -> bool:
 
 
 EMITTERS: dict[str, setup_lib.EmitterFn] = {
+  "ascii": lambda setup: crossover.crossover_emitter(
+    setup, _elite_and_weights(setup)[1]),
   "cma": _improvements,
   # With the shares of the papers.
-  "dcrl": functools.partial(_taught, map_elites.dcrl_emitter, True, 0.25, 0.25),
+  "dcrl": functools.partial(
+    _taught, map_elites.dcrl_emitter, 0.25, 0.25, sees_targets=True),
   "ga": lambda setup: map_elites.genetic_emitter(
     setup.qd.variation_fn, setup.qd.variation_batch_size),
   "me_es": _samples,
   "pbt": _members_and_variations,
-  "pga": functools.partial(_taught, map_elites.pga_emitter, False, 0.5, None)}
+  "pga": functools.partial(
+    _taught, map_elites.pga_emitter, 0.5, None, num_policies=1),
+  "qdpg": functools.partial(
+    _taught, map_elites.dcrl_emitter, 0.65, None, num_policies=2,
+    seeks_novelty=True)}
 """Functions that make an emitter of a setup, by name."""

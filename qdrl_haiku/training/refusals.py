@@ -43,7 +43,7 @@ def _of_n_step(setup: Setup) -> Iterator[str]:
       f"n_step={n} sums rewards by the hyperparameter discount, and the "
       f"learner's are {', '.join(known)}; give it one, or {fix}")
   names = setup.map_elites.emitter_names if setup.map_elites else ()
-  if not {"pga", "dcrl"}.isdisjoint(names):
+  if not {"pga", "dcrl", "qdpg"}.isdisjoint(names):
     yield (
       f"n_step={n}, but with emitter {', '.join(names)} agents learn from "
       f"single steps; {fix}")
@@ -89,13 +89,15 @@ def _of_repertoire(setup: Setup) -> Iterator[str]:
     if "pbt" in names[1:]:
       yield f"{emitters} pbt has to be the first."
   share = qd.teaching.injection_share
-  if share and "pga" in names and "dcrl" not in names:
-    own = [x.batch_size for x in parts if x.name == "pga"]
+  for name, most in {"pga": 1, "qdpg": 2}.items():
+    if not share or name not in names or "dcrl" in names:
+      continue
+    own = [x.batch_size for x in parts if x.name == name]
     number = round(share * ((own and own[0]) or qd.variation_batch_size))
-    if number > 1:
+    if number > most:
       yield (
-        f"{emitters} injection_share={share:g} would inject pga's one policy "
-        f"{number} times; leave it out, or give 0.")
+        f"{emitters} injection_share={share:g} would inject {number} policies "
+        f"of {name}'s, and it has {most}; leave it out, or give 0.")
   is_single = setup.config.num_eval_episodes == 1
   if map_elites.SPREAD in qd.container.keeps and is_single:
     yield (

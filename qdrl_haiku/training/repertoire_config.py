@@ -13,7 +13,7 @@ from qdrl_haiku.training.config import CMAConfig, TeachingConfig
 from qdrl_haiku.training.emitters import EMITTERS
 from qdrl_haiku.training.setup import EmitterFn, Part
 
-_TAUGHT = ("pga", "dcrl")
+_TAUGHT = ("pga", "dcrl", "qdpg")
 _TESSELLATIONS = ("grid", "cvt", "none")
 ContainerFn = Callable[
   ["RepertoireConfig", map_elites.Tessellation, int], map_elites.Container]
@@ -61,12 +61,15 @@ class RepertoireConfig(Settings):
     "elites (ME-PBT); ga: variations alone (MAP-Elites); pga: variations, and "
     "agents that follow the gradient of a shared critic (PGA-MAP-Elites); "
     "dcrl: as pga, and policies of that critic for descriptors of elites "
-    "(DCRL-MAP-Elites); cma: samples of CMA-ES, which moves to where they "
-    "improve the repertoire (CMA-ME); me_es: samples around one agent, which "
-    "an evolution strategy moves (ME-ES); or package.module:function, a "
-    "function of the training.Setup that returns a map_elites.Emitter. Several "
-    "emitters take numbers of agents, like pbt:10,pga:32,ga:32; without "
-    "numbers, like pga,ga, their shares adapt.")
+    "(DCRL-MAP-Elites); qdpg: as pga, and agents that follow the gradient of a "
+    "second critic, of what is novel (QD-PG); cma: samples of CMA-ES, which "
+    "moves to where they improve the repertoire (CMA-ME); me_es: samples "
+    "around one agent, which an evolution strategy moves (ME-ES); ascii: "
+    "variations, and agents that take over better steps of others' episodes "
+    "(ASCII-MAP-Elites); or package.module:function, a function of the "
+    "training.Setup that returns a map_elites.Emitter. Several emitters take "
+    "numbers of agents, like pbt:10,pga:32,ga:32; without numbers, like "
+    "pga,ga, their shares adapt.")
   variation_batch_size: int = setting(
     10, "Variations of elites in each generation.", low=0, needs="unnumbered")
   num_initial_genotypes: int = setting(
@@ -218,6 +221,8 @@ class RepertoireConfig(Settings):
         whys |= dict.fromkeys(("learning", "replay updates"), why)
     if not taught:
       whys["teaching"] = f"{by} no critic is shared"
+      if "ascii" not in self.names:
+        whys["gradients"] = f"{by} no offspring follows one"
     if "dcrl" not in self.names:
       whys["targets"] = f"{by} no critic sees a target"
     for name in {"cma", "me_es"}.difference(self.names):

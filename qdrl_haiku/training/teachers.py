@@ -20,6 +20,7 @@ from qdrl_haiku import (
 )
 from qdrl_haiku.distributed import sharding
 from qdrl_haiku.learners import statistics
+from qdrl_haiku.training import diversity
 from qdrl_haiku.training.config import TeachingConfig, TrainingConfig
 from qdrl_haiku.training.state import Members
 from qdrl_haiku.types import Array, Key, Metrics, Transition, Tree
@@ -34,8 +35,8 @@ class TeacherState(NamedTuple):
 
   agent: types.State  # Of the learner whose critics are shared.
   # Transitions of all evaluated agents. If the critic sees targets, extras are
-  # the agent's mean `descriptor` [D] and the `target` [D] that it was made for,
-  # both with the bounds scaled to -1 and 1.
+  # the agent's mean `descriptor` [D] and the `target` [D] that it was made for;
+  # if one seeks novelty, `next_descriptor` [D]; with the bounds -1 and 1.
   replay: replay.ReplayState
   num_restarts: Array  # int32 [], how often it was no longer finite.
 
@@ -44,7 +45,7 @@ def teacher(
   env: environments.BatchedEnvironment, learner: learners.Learner,
   config: TrainingConfig = TrainingConfig(),
   teaching: TeachingConfig = TeachingConfig(), *, sees_targets: bool = False,
-  mesh: jax.sharding.Mesh | None = None,
+  seeks_novelty: bool = False, mesh: jax.sharding.Mesh | None = None,
 ) -> map_elites.Teacher:
   """Makes the teacher of `map_elites.pga_emitter` or `dcrl_emitter`.
 
@@ -63,13 +64,17 @@ def teacher(
       transitions, `batch_size` and `min_replay_size` count.
     teaching: for how many steps critic and agents learn.
     sees_targets: whether critic and policy see targets, for `dcrl_emitter`.
+    seeks_novelty: whether half of the agents learn from a second critic, whose
+      rewards are states' distances from an archive (`map_elites.novelty`). Then
+      `dcrl_emitter` is QD-PG's. Not with targets.
     mesh: of the devices that share the work, see `training.Setup`.
 
   Raises:
     ValueError: if the environment has no descriptor, the learner no `share`, or
       a setting doesn't fit them.
   """
-  descriptor, shared = _shared(env, learner, teaching, sees_targets)
+  descriptor, shared = _shared(
+    env, learner, teaching, sees_targets, seeks_novelty)
   critic, buffer = shared.learner, replay.uniform(config.capacity)
   whole = specs.Extended(
     env.observation_spec, "context", descriptor.size if sees_targets else 0)
@@ -80,6 +85,8 @@ def teacher(
     return jnp.clip(scaled, -_FARTHEST, _FARTHEST)
 
   def context(targets: Array) -> Array:
+    if seeks_novelty:
+      return diversity.halves(targets.shape[0])
     return targets if sees_targets else targets[..., :0]
 
   def init(key: Key) -> TeacherState:
@@ -87,10 +94,12 @@ def teacher(
     observation, action = specs.zeros((env.observation_spec, env.action_spec))
     place = jnp.zeros(descriptor.size, jnp.float32)
     number = jnp.zeros((), jnp.float32)
+    names = ["descriptor", "target"] if sees_targets else []
+    names += [diversity.PLACE] if seeks_novelty else []
     example = Transition(
       observation=observation, action=action, reward=number, discount=number,
       next_observation=observation,
-      extras={"descriptor": place, "target": place} if sees_targets else {})
+      extras=dict.fromkeys(names, place))
     return TeacherState(
       critic.init(key), buffer.init(example), jnp.zeros((), jnp.int32))
 
@@ -107,14 +116,20 @@ def teacher(
         name: jnp.broadcast_to(
           scaled(x)[:, None, None], (*shape, descriptor.size))
         for name, x in of_agents.items()}
+    if seeks_novelty:
+      extras = {diversity.PLACE: scaled(transitions.extras[diversity.PLACE])}
     rows = jax.tree.map(
       lambda x: x.reshape(-1, *x.shape[3:]), transitions._replace(extras=extras)
     )
     valid = (jnp.arange(shape[2]) < lengths[..., None]).reshape(-1)
     valid &= trees.all_finite_leaves(rows)
+    agent = critic.observe(state.agent, statistics.left_out_unless(
+      valid, with_target(rows.observation, rows)))
+    if seeks_novelty:
+      archived = platform.decision(diversity.remember_places)
+      agent = sharding.run_replicated(mesh, archived)(agent, rows, valid)
     return state._replace(
-      agent=critic.observe(state.agent, statistics.left_out_unless(
-        valid, with_target(rows.observation, rows))),
+      agent=agent,
       replay=buffer.add_where(state.replay, rows, valid))
 
   def with_target(observation: Tree, rows: Transition) -> Tree:
@@ -129,7 +144,8 @@ def teacher(
       ) * jnp.maximum(reward + descriptor.reward_offset, 0)
     return rows._replace(
       observation=with_target(rows.observation, rows), reward=reward,
-      next_observation=with_target(rows.next_observation, rows), extras={})
+      next_observation=with_target(rows.next_observation, rows),
+      extras=rows.extras if seeks_novelty else {})
 
   def improve(
     state: TeacherState, elites: map_elites.Elite, targets: Array, key: Key
@@ -175,7 +191,7 @@ def teacher(
 
 def _shared(
   env: environments.BatchedEnvironment, learner: learners.Learner,
-  teaching: TeachingConfig, sees_targets: bool,
+  teaching: TeachingConfig, sees_targets: bool, seeks_novelty: bool,
 ) -> tuple[environments.Descriptor, learners.SharedCritic]:
   """Returns what a teacher needs, or refuses what doesn't have it."""
   descriptor = env.descriptor
@@ -188,12 +204,14 @@ def _shared(
       "this emitter's agents learn from critics that they share, and the "
       "learner can't share its own; take td3, or give yours `share`.")
   bounds = (*descriptor.lower, *descriptor.upper)
-  if sees_targets and not all(map(math.isfinite, bounds)):
+  if (sees_targets or seeks_novelty) and not all(map(math.isfinite, bounds)):
     raise ValueError(
       "this emitter compares descriptors in units of their bounds, and "
       f"those of {', '.join(descriptor.names)} aren't all finite; give the "
       "environment's descriptor finite ones, or take pga.")
   shared = learner.share(descriptor.size if sees_targets else 0)
+  if seeks_novelty:
+    shared = diversity.two_critics(shared, descriptor.size)
   if teaching.num_critic_steps % shared.learner.batches_per_update:
     raise ValueError(
       f"num_critic_steps={teaching.num_critic_steps} must be a multiple of the "

@@ -156,7 +156,7 @@ def _after(steps, placement):
    [[(1,)], [(4,)]]),
   (_PPO, [[(1,)], [_after(40, 1), _after(120, 2)]]),
   ([
-     *_REPERTOIRE, "--learner=td3", "--emitter=pbt:4,dcrl:4",
+     *_REPERTOIRE, "--learner=td3", "--emitter=pbt:4,dcrl:4,ascii:4,qdpg:4",
      "--num_critic_steps=4", "--num_policy_steps=3", "--adding=adaptive",
      "--replay_capacity=400",
    ], [[(1,)], [(4,)]]),

@@ -27,7 +27,7 @@ _ARM = (
   "--learner=td3", "--env_name=arm", "--hidden_layer_sizes=",
   "--num_initial_genotypes=4", "--num_eval_episodes=1", "--num_generations=3",
   "--repertoire_interval=1", "--log_to=", "--num_cells=5")
-_NAMES = ("pbt", "pga", "dcrl", "ga", "make_emitter")
+_NAMES = ("pbt", "pga", "dcrl", "ga", "ascii", "qdpg", "make_emitter")
 _OTHERS = {
   "cma": (
     *_ARM, "--emitter=cma:4,ga:4", "--num_strategies=2", "--tessellation=cvt",
@@ -43,7 +43,7 @@ _OTHERS = {
     "--num_eval_episodes=1", "--batch_size=8", "--min_replay_size=16",
     "--replay_capacity=200", "--num_critic_steps=4", "--num_policy_steps=2",
     "--num_generations=3", "--repertoire_interval=1", "--log_to=",
-    "--num_reevaluations=0", "--emitter=pga:3,dcrl:4,pbt:3,ga:2,"
+    "--num_reevaluations=0", "--emitter=pga:3,dcrl:4,pbt:3,ga:2,ascii:2,qdpg:3,"
     "tests.trials.learning_emitter:make_emitter:2",
     "--num_replaced=1", "--num_replaced_by_samples=1", "--num_envs=2",
     "--perturbation_interval=16", "--adding=adaptive")}
@@ -195,10 +195,11 @@ def test_other_runs_are_evaluated_and_reported(name, other, tmp_path, capsys):
 def test_each_emitter_has_its_numbers(other):
   *_, last = _rows(other("mix"))
   shares = [last[f"emitter/{name}/share"] for name in _NAMES]
-  assert shares == pytest.approx(np.array([3, 3, 4, 2, 2]) / 14)
+  assert shares == pytest.approx(np.array([3, 3, 4, 2, 2, 3, 2]) / 19)
   # Each remembers what its own agents did, and of the first what all did.
   assert last["emitter/pga/replay_size"] == 40 + 2 * 30
   assert last["emitter/dcrl/replay_size"] == 40 + 2 * 40
+  assert 0 < last["emitter/qdpg/diversity/q_mean"] < 1
   assert last["emitter/make_emitter/num_updates"] > 0
   assert last["pbt/num_replaced"] == 2
   assert last["emitter/pga/critic_loss"] > 0

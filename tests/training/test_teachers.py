@@ -226,7 +226,8 @@ def test_offspring_are_divided_by_their_shares(size, shares, expected):
 
 
 @pytest.mark.parametrize("emitter", [
-  "ga", "dcrl", "cma", "me_es", tuple(map(training.Part, ("ga", "pga")))])
+  "ga", "dcrl", "cma", "me_es", "ascii",
+  tuple(map(training.Part, ("ga", "pga")))])
 def test_what_is_kept_is_the_same_in_programs_that_enable_float64(emitter):
   learner = learners.td3(
     toy.Walk.observation_size, toy.Walk.action_size, learners.TD3Config(

@@ -95,7 +95,12 @@ _CASES = [
   ("train_me_pbt", "--emitter=own:ga", "own:ga has the name of one of ours"),
   ("train_me_pbt",
    "--emitter=pga --learner=td3 --injection_share=0.25 "
-   "--variation_batch_size=32", "would inject pga's one policy 8 times; leave"),
+   "--variation_batch_size=32",
+   "would inject 8 policies of pga's, and it has 1; leave"),
+  ("train_me_pbt",
+   "--emitter=qdpg:32,ga:8 --learner=td3 --injection_share=0.1",
+   "would inject 3 policies of qdpg's, and it has 2; leave"),
+  ("train_me_pbt", "--emitter=ga --gradient_share=0.2", "no offspring follows"),
   ("train_me_pbt", "--emitter=ga --num_critic_steps=2", "no critic is shared"),
   ("train_me_pbt", "--emitter=pga --length_scale=1", "no critic sees a target"),
   ("train_me_pbt", "--emitter=ga --step_size=1", "nothing is sampled"),
