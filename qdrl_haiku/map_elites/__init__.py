@@ -13,6 +13,7 @@ from qdrl_haiku.map_elites.ascii_emitter import (
   ascii_loss,
   ascii_weights,
 )
+from qdrl_haiku.map_elites.aurora import Aurora, AuroraConfig, aurora
 from qdrl_haiku.map_elites.candidates import Candidates
 from qdrl_haiku.map_elites.cma_emitter import cma_emitter
 from qdrl_haiku.map_elites.cma_es import Strategies, cma_es
@@ -28,7 +29,11 @@ from qdrl_haiku.map_elites.critic_emitter import (
   dcrl_similarity,
   pga_emitter,
 )
-from qdrl_haiku.map_elites.describers import EPISODES, Describer
+from qdrl_haiku.map_elites.describers import (
+  EPISODES,
+  OWN_DESCRIPTORS,
+  Describer,
+)
 from qdrl_haiku.map_elites.dominated_novelty import dominated_novelty
 from qdrl_haiku.map_elites.emitters import Emitter, Evaluated, check
 from qdrl_haiku.map_elites.gradient_arborescence import cma_mega, omg_mega
@@ -72,6 +77,10 @@ from qdrl_haiku.map_elites.tessellation import (
   Tessellation,
   Unstructured,
   cvt,
+)
+from qdrl_haiku.map_elites.threshold_archive import (
+  ThresholdArchive,
+  threshold_archive,
 )
 from qdrl_haiku.map_elites.variation import (
   Elite,

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from qdrl_haiku.map_elites.repertoire import Repertoire
-from qdrl_haiku.types import Array, Key, Tree
+from qdrl_haiku.types import Array, Key, Metrics, Tree
 
-EPISODES = "episodes"
+EPISODES, OWN_DESCRIPTORS = "episodes", "own_descriptors"
 
 
 class Describer(NamedTuple):
@@ -25,6 +25,8 @@ class Describer(NamedTuple):
       after each generation. The repertoire's extra "episodes" has those by
       which each elite was described, leaves [C, N, ...]. Where the state
       differs, all elites are described and placed anew. None if it never does.
+    metrics: (state) -> numbers by name, [], `qd/learned_<name>` in a
+      generation's row.
   """
 
   look: Callable[[Tree], Tree]
@@ -32,3 +34,4 @@ class Describer(NamedTuple):
   describe: Callable[[Tree, Tree], Array]
   init: Callable[[Key], Tree] = lambda key: ()
   improve: Callable[[Tree, Repertoire, Key], tuple[Tree, Array]] | None = None
+  metrics: Callable[[Tree], Metrics] = lambda state: {}

@@ -8,6 +8,7 @@ from qdrl_haiku.training.config import (
   default_training_interval,
   training_iteration_steps,
 )
+from qdrl_haiku.training.describers import learned_descriptor, make_describer
 from qdrl_haiku.training.generation import (
   init,
   prepare,

@@ -41,16 +41,18 @@ from qdrl_haiku.training.state import (
   Trained,
   Trainer,
 )
-from qdrl_haiku.types import Array, Key, Tree
+from qdrl_haiku.types import Array, Key, Metrics, Tree
 
 
 def make_trainer(setup: Setup) -> Trainer:
   """Makes what fills a repertoire, with members or without."""
+  container, keeps = setup.qd.container, list(setup.qd.container.keeps)
   if setup.describer.improve is not None:
-    container = setup.qd.container
-    keeps = (*container.keeps, map_elites.EPISODES)
-    setup = setup._replace(map_elites=setup.qd._replace(
-      container=container._replace(keeps=keeps)))
+    keeps.append(map_elites.EPISODES)
+  if setup.qd.measured is not None:
+    keeps.append(map_elites.OWN_DESCRIPTORS)
+  setup = setup._replace(map_elites=setup.qd._replace(
+    container=container._replace(keeps=tuple(keeps))))
   emitter = emitters_lib.make_training_emitter(setup)
   shared = trees.tree_prefix(
     State, False, emitter=emitter.shared,
@@ -129,7 +131,7 @@ def evaluate(
   env_states: Tree, run_key: Key,
 ) -> tuple[State, GenerationReport]:
   """Evaluates offspring, adds them to the repertoire, and tells the emitter."""
-  qd, container = setup.qd, setup.qd.container
+  container = setup.qd.container
   generation = state.generation + 1
   key = jax.random.fold_in(run_key, generation)
   elites = trained.offspring
@@ -160,9 +162,7 @@ def evaluate(
       state=setup.learner.from_genotype(best.genotype)),
     evaluation_steps=evaluation_steps, next_hyperparams=elites.hyperparams,
     sampled_cells=jnp.full_like(fitness, -1, jnp.int32),
-    repertoire_metrics=map_elites.metrics(
-      container.show(contents), qd.qd_offset)
-    | {f"qd/{name}": x for name, x in container.metrics(contents).items()},
+    repertoire_metrics=repertoire_metrics(setup, contents, described_by),
     emitter_metrics=emitter.metrics(emitter_state))
   after = state._replace(
     generation=generation, emitter=emitter_state, repertoire=contents,
@@ -170,6 +170,22 @@ def evaluate(
   if setup.trains_members:
     report = _of_members(setup, report, _told(state), _told(after))
   return after, report
+
+
+def repertoire_metrics(
+  setup: Setup, contents: Tree, described_by: Tree
+) -> Metrics:
+  """Returns metrics of a container's contents and of a describer."""
+  container, offset = setup.qd.container, setup.qd.qd_offset
+  shown = container.show(contents)
+  numbers = map_elites.metrics(setup.measured(shown), offset)
+  numbers |= {
+    f"qd/{name}": x for name, x in container.metrics(contents).items()}
+  learned = dict(setup.describer.metrics(described_by))
+  if setup.qd.measured is not None:
+    of_learned = map_elites.metrics(shown, offset)
+    learned |= {x: of_learned[f"qd/{x}"] for x in ("coverage", "qd_score")}
+  return numbers | {f"qd/learned_{name}": x for name, x in learned.items()}
 
 
 def restart(setup: Setup, state: State, run_key: Key) -> State:
@@ -212,34 +228,45 @@ def judge_elites(
 ) -> tuple[actors.Evaluation, map_elites.Evaluated]:
   """Runs greedy episodes of agents made of elites, on all devices.
 
-  `described_by` is the describer's state. Returns the evaluation, and what of
-  it the emitter `needs` and the container keeps.
+  `described_by` is the describer's state. Returns the evaluation, with the
+  descriptors that measure, and what of it the emitter `needs` and the container
+  keeps.
   """
   describer = setup.describer
+  own = setup.eval_env.descriptor if setup.qd.measured else None
+
+  def look(state: environments.State) -> tuple[Tree, Array | None]:
+    places = None if own is None else state.info["next_state_descriptor"]
+    return describer.look(state), places
 
   def evaluate(
     setup: Setup, described_by: Tree, genotypes: Tree,
     env_states: environments.State,
   ) -> actors.Evaluation:
-    def describe(looks: Tree, mask: Array) -> tuple[Array, Tree]:
-      episode = describer.summarize(looks, mask)
+    def describe(looks: Tree, mask: Array) -> tuple[Array, Tree, Array | None]:
+      seen, places = looks
+      episode = describer.summarize(seen, mask)
       kept = () if describer.improve is None else episode
-      return describer.describe(described_by, episode), kept
+      return (
+        describer.describe(described_by, episode), kept,
+        None if own is None else own.function(places, mask))
 
     return actors.evaluate_from_states(
       setup.eval_env, setup.learner,
       jax.vmap(setup.learner.from_genotype)(genotypes), env_states,
-      describe, keep_transitions="transitions" in needs, look=describer.look)
+      describe, keep_transitions="transitions" in needs, look=look)
 
   evaluation = sharding.all_gather(
     setup.mesh,
     setup.over_members(evaluate, described_by)(elites.genotype, env_states),
     jax.tree.leaves(elites.genotype)[0].shape[0])
   assert evaluation.descriptors is not None
-  descriptors, episodes = evaluation.descriptors
+  descriptors, episodes, of_own = evaluation.descriptors
   extra: dict[str, Tree] = {map_elites.EPISODES: episodes}
   if map_elites.SPREAD in setup.qd.container.keeps:
     extra[map_elites.SPREAD] = map_elites.descriptor_spread(descriptors)
+  if own is not None:
+    extra[map_elites.OWN_DESCRIPTORS] = jnp.mean(of_own, axis=1)
   if "transitions" in needs:
     extra |= {
       "transitions": evaluation.transitions, "lengths": evaluation.lengths}
@@ -247,4 +274,5 @@ def judge_elites(
     elites, jnp.mean(evaluation.returns, axis=1),
     jnp.mean(descriptors, axis=1), extra)
   return evaluation._replace(
-    descriptors=descriptors, transitions=None), evaluated
+    descriptors=descriptors if own is None else of_own, transitions=None
+  ), evaluated

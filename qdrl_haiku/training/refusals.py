@@ -67,6 +67,10 @@ def _of_repertoire(setup: Setup) -> Iterator[str]:
     yield (
       "the describer improves, and would place elites anew without those next "
       "in line, which the container evaluates again; take another container.")
+  if qd.describer is not None and "dcrl" in qd.emitter_names:
+    yield (
+      "emitter dcrl asks for the environment's own descriptors, and there is a "
+      "describer; take pga.")
   if setup.trains_members and setup.controller is None:
     yield (
       "emitter='pbt' needs a controller, which says which members are "

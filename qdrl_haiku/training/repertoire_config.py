@@ -9,6 +9,7 @@ import jax
 from qdrl_haiku import checks, environments, map_elites, names
 from qdrl_haiku import config as config_lib
 from qdrl_haiku.config import Missing, Settings, setting
+from qdrl_haiku.training import describers
 from qdrl_haiku.training.config import CMAConfig, TeachingConfig
 from qdrl_haiku.training.emitters import EMITTERS
 from qdrl_haiku.training.setup import EmitterFn, Part
@@ -45,7 +46,8 @@ def _soft_cells(
 CONTAINERS: dict[str, ContainerFn] = {
   "cells": _cells,
   "low_spread": lambda config, cells, _: map_elites.low_spread(cells),
-  "soft": _soft_cells}
+  "soft": _soft_cells,
+  "threshold": lambda config, cells, _: map_elites.threshold_archive(cells)}
 """Functions that make what says which agents stay, by name."""
 
 
@@ -95,6 +97,14 @@ class RepertoireConfig(Settings):
   num_cells: int = setting(
     1024, "Cells of --tessellation=cvt, or elites of --tessellation=none.",
     low=1, only={"tessellation": ("cvt", "none")})
+  describer: Settings = setting(
+    "environment",
+    "What describes an agent by its episodes: environment, its own descriptor; "
+    "aurora, an autoencoder that learns of what elites observe; or "
+    "package.module:function, a function of the environment that returns a "
+    "map_elites.Describer. QD score, coverage and pictures stay those of the "
+    "environment's own descriptor, if it has one.",
+    kinds=describers.KINDS, title=title)
   iso_sigma: float = setting(
     0.01, "Standard deviation of the noise on each weight of a variation.",
     low=0, high=checks.LARGEST_FLOAT, needs="variation")
@@ -108,7 +118,8 @@ class RepertoireConfig(Settings):
     "those that are fit or far from all fitter ones; low_spread: as cells, if "
     "episodes differ no more than those of the one before (ME-LS); soft: as "
     "cells, and --emitter=cma is told what exceeds thresholds that grow slowly "
-    "(CMA-MAE).",
+    "(CMA-MAE); threshold: without cells those that are farther apart than a "
+    "distance that adapts to their number.",
     choices=tuple(CONTAINERS))
   adding: str = setting(
     "once",
@@ -138,12 +149,21 @@ class RepertoireConfig(Settings):
         refusals.refuse(
           f"tessellation={kind!r} is unknown; "
           f"{names.nearest_name(kind, _TESSELLATIONS)}")
+      if self.is_learned and kind in ("grid", "cvt"):
+        refusals.refuse(
+          f"tessellation={kind} divides what has bounds, which a describer's "
+          "descriptors haven't; take tessellation=none.")
       first = self.parts[0]  # Refuses what is no emitter.
       has_no_number = first.batch_size is None and first.name != "pbt"
       if has_no_number and self.variation_batch_size == 0:
         refusals.refuse(
           f"variation_batch_size=0 leaves --emitter={self.emitter} with no "
           "offspring; give 1 or more.")
+
+  @property
+  def is_learned(self) -> bool:
+    """Whether descriptors are others than the environment's own."""
+    return self.describer != describers.OwnDescriptorConfig()
 
   @property
   def parts(self) -> tuple[Part, ...]:
@@ -244,6 +264,15 @@ class RepertoireConfig(Settings):
         f"--container={self.container} has no thresholds", ("container",))
     return found
 
+  def make_places(
+    self, descriptor: environments.Descriptor, num_places: int
+  ) -> map_elites.Tessellation:
+    """Makes places for the environment's own descriptors, without cells."""
+    of_own = dataclasses.replace(
+      self, tessellation="none", num_cells=num_places,
+      describer=describers.OwnDescriptorConfig())
+    return of_own._make_tessellation(descriptor, 0, None)
+
   def make_container(
     self, descriptor: environments.Descriptor, seed: int, population_size: int,
     centroids: jax.typing.ArrayLike | None = None,
@@ -251,7 +280,7 @@ class RepertoireConfig(Settings):
     """Makes what says which agents stay.
 
     Args:
-      descriptor: of the environment.
+      descriptor: of the environment, or of a describer, without bounds.
       seed: of the centroids, with `tessellation="cvt"`.
       population_size: members that train, if any do.
       centroids: of a run that goes on, [C, D], in place of new ones.
@@ -276,6 +305,8 @@ class RepertoireConfig(Settings):
     centroids: jax.typing.ArrayLike | None,
   ) -> map_elites.Tessellation:
     """Makes the cells of the descriptors' space, or places."""
+    if self.is_learned:
+      return map_elites.Unstructured(self.num_cells, descriptor.size)
     bounds = (descriptor.lower, descriptor.upper)
     if self.tessellation == "cvt":
       if centroids is not None:

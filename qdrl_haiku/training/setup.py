@@ -1,5 +1,6 @@
 """Composes what is trained."""
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ from qdrl_haiku import (
   types,
 )
 from qdrl_haiku.distributed import sharding
-from qdrl_haiku.map_elites import Describer
+from qdrl_haiku.map_elites import Describer, Repertoire
 from qdrl_haiku.training import config as config_lib
 from qdrl_haiku.types import Array, Hyperparams, Tree
 
@@ -54,6 +55,9 @@ class MapElites(NamedTuple):
     container: says which agents stay.
     describer: what makes descriptors of episodes; None for the environment's
       own `Descriptor`.
+    measured: places for the environment's own descriptors, as many as the
+      container has, by which a repertoire with a describer is measured, drawn
+      and saved; None for by the describer's.
     variation_fn: (key, first parents, second parents) -> offspring, all of
       them `map_elites.Elite`s with leaves [n, ...].
     variation_batch_size: offspring per generation beside the population's own
@@ -81,6 +85,7 @@ class MapElites(NamedTuple):
   cma: config_lib.CMAConfig = config_lib.CMAConfig()
   me_es: map_elites.EvolutionStrategy = map_elites.EvolutionStrategy()
   describer: map_elites.Describer | None = None
+  measured: map_elites.Tessellation | None = None
 
   @property
   def emitter_names(self) -> tuple[str, ...]:
@@ -149,12 +154,35 @@ class Setup(NamedTuple):
     """What describes a repertoire's agents."""
     descriptor = self.eval_env.descriptor
     if self.qd.describer is not None or descriptor is None:
-      assert self.qd.describer is not None
-      return self.qd.describer
+      describer = self.qd.describer
+      assert describer is not None
+      return describer._replace(improve=describer.improve and (
+        sharding.run_replicated(self.mesh, describer.improve)))
     return map_elites.Describer(
       look=lambda state: state.info["next_state_descriptor"],
       summarize=lambda looks, mask: (looks, mask),
       describe=lambda state, episode: descriptor.function(*episode))
+
+  @property
+  def descriptor_names(self) -> tuple[str, ...]:
+    """Names of the descriptors by which a repertoire is measured."""
+    own, qd = self.eval_env.descriptor, self.qd
+    if own is not None and (qd.describer is None or qd.measured is not None):
+      return own.names
+    size = qd.container.tessellation.num_dimensions
+    return tuple(f"learned {i + 1}" for i in range(size))
+
+  def measured(self, repertoire: Repertoire) -> Repertoire:
+    """Returns what a container shows by the descriptors that measure it."""
+    if self.qd.measured is None:
+      return repertoire
+    extras = {
+      name: x for name, x in repertoire.extras.items()
+      if name != map_elites.EPISODES}
+    own = extras.pop(map_elites.OWN_DESCRIPTORS)
+    return dataclasses.replace(
+      repertoire, descriptors=own, tessellation=self.qd.measured,
+      extras=extras | {"learned_descriptors": repertoire.descriptors})
 
   @property
   def trains_members(self) -> bool:

@@ -70,8 +70,8 @@ def teacher(
     mesh: of the devices that share the work, see `training.Setup`.
 
   Raises:
-    ValueError: if the environment has no descriptor, the learner no `share`, or
-      a setting doesn't fit them.
+    ValueError: if the learner has no `share`, the environment no descriptor
+      where targets are seen, or a setting doesn't fit them.
   """
   descriptor, shared = _shared(
     env, learner, teaching, sees_targets, seeks_novelty)
@@ -87,7 +87,7 @@ def teacher(
   def context(targets: Array) -> Array:
     if seeks_novelty:
       return diversity.halves(targets.shape[0])
-    return targets if sees_targets else targets[..., :0]
+    return scaled(targets) if sees_targets else targets[..., :0]
 
   def init(key: Key) -> TeacherState:
     # float32 also in programs that enable float64.
@@ -164,7 +164,7 @@ def teacher(
     spread = sharding.run_on_shards(
       mesh, improve_all, (state.agent, observations))
     improved = sharding.all_gather(
-      mesh, spread(elites.genotype, context(scaled(targets))), targets.shape[0])
+      mesh, spread(elites.genotype, context(targets)), targets.shape[0])
     # Without enough transitions nothing is learned.
     can = buffer.can_sample(state.replay, config.min_replay_size)
     return elites._replace(genotype=jax.tree.map(
@@ -173,7 +173,7 @@ def teacher(
   def policies(state: TeacherState, targets: Array) -> map_elites.Elite:
     at = jax.vmap(shared.genotype_at, (None, 0))
     genotypes = sharding.run_replicated(mesh, at)(
-      state.agent, context(scaled(targets)))
+      state.agent, context(targets))
     hyperparams = jax.tree.map(
       lambda x: jnp.full(targets.shape[0], x, jnp.float32), learner.hyperparams)
     return map_elites.Elite(genotypes, hyperparams)
@@ -194,11 +194,11 @@ def _shared(
   teaching: TeachingConfig, sees_targets: bool, seeks_novelty: bool,
 ) -> tuple[environments.Descriptor, learners.SharedCritic]:
   """Returns what a teacher needs, or refuses what doesn't have it."""
-  descriptor = env.descriptor
-  if descriptor is None:
+  descriptor = env.descriptor or environments.Descriptor((), (), ())
+  if (sees_targets or seeks_novelty) and not descriptor.size:
     raise ValueError(
-      "a repertoire's critic needs an environment with state descriptors; take "
-      "one that has, or give yours a Descriptor.")
+      "this emitter's critic needs an environment with state descriptors; take "
+      "one that has, give yours a Descriptor, or take pga.")
   if learner.share is None:
     raise ValueError(
       "this emitter's agents learn from critics that they share, and the "

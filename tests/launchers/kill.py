@@ -56,6 +56,12 @@ COMMANDS = {
   "me_pbt": [
     *_REPERTOIRE, "--population_size=4", "--num_replaced=1",
     "--num_timesteps=240", "--perturbation_interval=40", "--adding=adaptive"],
+  "aurora": [
+    *(x for x in _REPERTOIRE if not re.search("num_envs|variation", x)),
+    "--emitter=pga:4,ga:4", "--describer=aurora",
+    "--tessellation=none", "--container=threshold", "--num_cells=16",
+    "--improvement_interval=1", "--num_generations=6", "--describer_epochs=2",
+    "--num_critic_steps=4", "--num_policy_steps=2", "--num_reevaluations=2"],
   # With parts of a user's own, see `tests/trials`.
   "own_learner_and_controller": [
     *(flag for flag in _PBT if "hidden_layer" not in flag),

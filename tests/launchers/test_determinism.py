@@ -95,7 +95,7 @@ def test_a_run_cut_short_anywhere_ends_as_the_uninterrupted_one(
   ("pbt", 5, (2, 4, 5)), ("mf_pbt", 3, (4,)), ("smerl", 3, (2, 5)),
   ("metra", 3, (4,)),
   ("me_pbt", 5, (3, 4)), ("own_learner_and_controller", 3, (2, 5)),
-  ("own_emitter_and_container", 3, (2, 5))])
+  ("own_emitter_and_container", 3, (2, 5)), ("aurora", 2, (2, 5))])
 def test_a_run_killed_after_generations_ends_as_the_uninterrupted_one(
   name, interval, generations, cache, straight, tmp_path
 ):
@@ -167,12 +167,17 @@ def _after(steps, placement):
    ], [[(1,)], [(4, "--shard_repertoire")]]),
   ([*_ME_PBT, "--tessellation=none", "--num_cells=16"],
    [[(1,)], [(4, "--shard_repertoire")]]),
+  ([
+     *_ME_PBT, "--describer=aurora", "--tessellation=none",
+     "--container=threshold", "--num_cells=16", "--improvement_interval=1",
+     "--describer_epochs=3",
+   ], [[(1,)], [(4,)]]),
   # All of them look again at their shares of the elites.
   ([*_ME_PBT, "--num_reevaluations=3"],
    [[(2, "--noshard_repertoire")], [("2x2", "--shard_repertoire")]]),
 ], ids=[
   "population", "seven", "pb2", "rollouts", "critics", "cma", "soft",
-  "no cells", "cells"])
+  "no cells", "aurora", "cells"])
 def test_no_devices_or_processes_change_a_bit(command, ways, cache, tmp_path):
   size = 7 if "--population_size=7" in command else None
   first = None

@@ -200,24 +200,35 @@ def _map_elites(
 ) -> training.MapElites:
   """Returns what MAP-Elites adds to the setup."""
   descriptor = env.descriptor
-  if descriptor is None:
+  describer = training.make_describer(repertoire.describer, env)
+  if descriptor is None and describer is None:
     raise ValueError(
       f"env_name={config.environment.env_name} has no state descriptor, by "
       "which a repertoire is ordered; take one that has, such as point_maze or "
-      "halfcheetah_uni, or give yours a Descriptor.")
+      "halfcheetah_uni, give yours a Descriptor, or take --describer=aurora.")
+  described = descriptor
+  if describer is not None:
+    described = training.learned_descriptor(describer, env)
+  assert described is not None
   centroids = None
   if config.run.resume and config.run.logdir:
     centroids = repertoire_files.read_repertoire_centroids(
       RunDirectory(config.run.logdir))
   offset = repertoire.qd_offset
   if offset is None:
-    offset = descriptor.reward_offset * env.episode_length
+    offset = descriptor.reward_offset * env.episode_length if descriptor else 0
+  container = dataclasses.replace(
+    repertoire, qd_offset=offset).make_container(
+    described, config.run.seed, config.training.population_size, centroids)
+  measured = None
+  if descriptor is not None and describer is not None:
+    measured = repertoire.make_places(
+      descriptor, container.tessellation.num_cells)
   (first, *others) = repertoire.parts
   is_single = not others and first.batch_size is None
   return training.MapElites(
     emitter=(first.emitter or first.name) if is_single else repertoire.parts,
-    container=dataclasses.replace(repertoire, qd_offset=offset).make_container(
-      descriptor, config.run.seed, config.training.population_size, centroids),
+    container=container, describer=describer, measured=measured,
     variation_fn=training.vary_elites(
       repertoire.iso_sigma, repertoire.line_sigma,
       _explore(config, search_space)),

@@ -15,8 +15,8 @@ from qdrl_haiku import files, specs, types
 from qdrl_haiku.distributed import sharding
 from qdrl_haiku.programs.runs import reevaluation
 from qdrl_haiku.training import config as config_lib
+from qdrl_haiku.training import describers, teachers
 from qdrl_haiku.training import members as members_lib
-from qdrl_haiku.training import teachers
 from qdrl_haiku.training.setup import Setup
 from qdrl_haiku.training.state import InitialStates, State, Trainer
 
@@ -172,10 +172,14 @@ def _evaluation(
     num_drawn = math.prod(drawn[0].shape[:2])
     env_state = _bytes(initial.evaluation) // num_drawn
   descriptor = 0 if env.descriptor is None else env.descriptor.size
+  looks = episode = 0
   if qd is not None:
     shown = jax.eval_shape(qd.container.show, state.repertoire)
     elite = _bytes(shown.genotypes) // shown.fitness.size
     per_step = descriptor
+    if qd.describer is not None:
+      seen_of, kept, _ = describers.describer_shapes(qd.describer, env)
+      looks, episode = _bytes(seen_of), _bytes(kept)
     if "transitions" in trainer.needs:
       per_step += 2 * descriptor + 2
       seen = [env.observation_spec] * 2 + [env.action_spec]
@@ -184,7 +188,7 @@ def _evaluation(
     per_step = descriptor
     seen = [env.observation_spec] * 2
   per_step = per_step * _FLOAT + _bytes(specs.shapes(seen))
-  recorded = env.episode_length * per_step
+  recorded = env.episode_length * (per_step + looks) + episode
   return num_agents * (elite + num_episodes * (env_state + recorded))
 
 

@@ -65,9 +65,13 @@ def make_reevaluate(setup: Setup, num_reevaluations: int) -> ReevaluateFn:
   Each elite is evaluated again, and added to an empty repertoire by its mean
   fitness and its mean descriptor (the "corrected" repertoire of Flageat and
   Cully, "Fast and stable MAP-Elites in noisy domains", 2020). What is compiled
-  fits any number of elites, and is compiled in the first call.
+  fits any number of elites, and is compiled in the first call. One that is
+  measured by other descriptors than those of its container keeps all.
   """
   mesh, container = setup.mesh, setup.qd.container
+  if (places := setup.qd.measured) is not None:
+    container = map_elites.one_per_place(
+      places, lambda repertoire, new: jnp.arange(new.fitness.size))
   assert mesh is not None
   size = reevaluation_batch_size(setup, num_reevaluations)
   drawn_with = setup._replace(config=dataclasses.replace(

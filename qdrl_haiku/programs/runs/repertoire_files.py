@@ -14,6 +14,7 @@ from qdrl_haiku.programs.runs.config import RunConfig
 from qdrl_haiku.programs.runs.records import Record, Row
 from qdrl_haiku.programs.runs.reevaluation import Reevaluation
 from qdrl_haiku.programs.storage.directory import RunDirectory
+from qdrl_haiku.training import quality_diversity
 from qdrl_haiku.training.setup import Setup
 from qdrl_haiku.training.state import State
 
@@ -67,8 +68,8 @@ class RepertoireFiles:
         self._write(state, step, found)
 
   def shown(self, state: State) -> map_elites.Repertoire:
-    """Returns what the container shows of its state."""
-    return self._qd.container.show(state.repertoire)
+    """Returns what the container shows, as it's measured."""
+    return self._setup.measured(self._qd.container.show(state.repertoire))
 
   def metrics(self, repertoire: map_elites.Repertoire) -> Row:
     """Returns the metrics of a repertoire."""
@@ -77,9 +78,9 @@ class RepertoireFiles:
 
   def first_metrics(self, state: State) -> Row:
     """Returns the metrics before the first generation, the container's too."""
-    own = jax.device_get(self._qd.container.metrics(state.repertoire))
-    return self.metrics(self.shown(state)) | records.record_numbers(
-      {f"qd/{name}": x for name, x in own.items()})
+    return records.record_numbers(
+      jax.device_get(quality_diversity.repertoire_metrics(
+        self._setup, state.repertoire, state.describer)))
 
   def _reevaluate_all(
     self, state: State, run_key: types.Key
@@ -93,12 +94,11 @@ class RepertoireFiles:
 
   def _write(self, state: State, step: int, found: Reevaluation | None) -> None:
     """Writes `repertoire/<step>.npz`, its picture, and what was found."""
-    descriptor = self._setup.eval_env.descriptor
-    assert descriptor is not None
+    names = self._setup.descriptor_names
     repertoire = dataclasses.replace(
       sharding.fetch_sharded(self.shown(state)),
       container=self._qd.container.name)
-    settings = self._settings | {"descriptor_names": descriptor.names}
+    settings = self._settings | {"descriptor_names": names}
     if len(self._qd.emitter_names) > 1:
       settings["emitters"] = self._qd.emitter_names
     if not hosts.is_first_host():
@@ -110,16 +110,16 @@ class RepertoireFiles:
     from qdrl_haiku.programs.drawing.heatmaps import heatmap
 
     corrected = None if found is None else found.corrected
-    heatmap(repertoire, descriptor.names, corrected).savefig(
+    heatmap(repertoire, names, corrected).savefig(
       self._directory.path / "plots" / f"repertoire_{step}.png", dpi=120)
     if found is None:
       return
     # All episodes of all elites; and the corrected repertoire's metrics, by the
     # names that `metrics.jsonl` has.
     (self._directory.path / "reevaluation").mkdir(exist_ok=True)
-    names = ("cells", "fitness", "descriptors")
+    parts = ("cells", "fitness", "descriptors")
     self._directory.write_arrays(
-      f"reevaluation/{step}.npz", {x: getattr(found, x) for x in names})
+      f"reevaluation/{step}.npz", {x: getattr(found, x) for x in parts})
     number = {"num_reevaluations": found.fitness.shape[1]}
     self._directory.write_json(
       _CORRECTED, self.metrics(found.corrected) | number)

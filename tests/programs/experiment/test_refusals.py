@@ -76,6 +76,13 @@ _CASES = [
   ("train_me_pbt", "--container=low_spread --num_eval_episodes=1", "2 or more"),
   ("train_me_pbt", "--threshold_min=1", "no effect: --container=cells has"),
   ("train_me_pbt", "--variation_batch_size=0 --iso_sigma=0.1", "varies nothin"),
+  ("train_me_pbt", "--describer=aurora", "tessellation=grid divides what has"),
+  ("train_me_pbt", "--num_looks=3", "effect: --describer=environment has no"),
+  ("train_me_pbt", "--container=threshold", "have no cells; take tess.*=none"),
+  ("train_me_pbt", "--describer=arora", "arora is unknown; .*aurora"),
+  ("train_me_pbt",
+   "--describer=aurora --tessellation=none --emitter=dcrl --learner=td3",
+   "emitter dcrl asks for the environment's own descriptors"),
   # Emitters.
   ("train_me_pbt", "--emitter=ga --variation_batch_size=0", "=0 leaves"),
   ("train_me_pbt", "--emitter=ga --num_envs=48", "--num_envs=48 has no effect"),
