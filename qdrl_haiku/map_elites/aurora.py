@@ -1,8 +1,7 @@
 """AURORA: descriptors that an autoencoder learns of what elites have seen.
 
 Grillotti and Cully (2022), "Unsupervised behaviour discovery with
-quality-diversity optimisation", arXiv:2106.05648. An episode is described by
-what the encoder makes of its observations.
+quality-diversity optimisation", arXiv:2106.05648.
 """
 
 import dataclasses
@@ -19,7 +18,7 @@ from qdrl_haiku import platform, specs, trees
 from qdrl_haiku.config import Settings, setting
 from qdrl_haiku.map_elites.describers import EPISODES, Describer
 from qdrl_haiku.map_elites.repertoire import Repertoire
-from qdrl_haiku.types import Array, Key, Metrics, Params, Tree
+from qdrl_haiku.types import Array, Key, Params, Tree
 
 _HIDDEN_SIZE = 64
 
@@ -33,21 +32,19 @@ class AuroraConfig(Settings):
   encoder: str = setting(
     "mlp",
     "What --describer=aurora encodes an episode by: mlp, two layers that see "
-    "all of its observations at once; gru, a recurrent network that sees one "
-    "after the other.",
+    "all of it; gru, a recurrent network.",
     choices=("mlp", "gru"))
-  descriptor_size: int = setting(
-    2, "Numbers of a learned descriptor.", low=1)
+  descriptor_size: int = setting(2, "Numbers of a learned descriptor.", low=1)
   num_looks: int = setting(
     10,
-    "Observations of an episode by which it's described, from its first step "
-    "to its last possible one; after its end, its last.",
+    "Observations of an episode by which it's described, evenly from the first "
+    "to the last possible one; after its end, its last.",
     low=1)
   improvement_interval: int = setting(
     10,
-    "Generations from the first training of the autoencoder, which follows the "
-    "first one, to the next; each later pause is longer by as many. After "
-    "each, all elites are described and placed anew.",
+    "Generations from the autoencoder's first training, after the first "
+    "generation, to the next; each later pause is longer by as many. After a "
+    "training all elites are described and placed anew.",
     low=1)
   describer_epochs: int = setting(
     50, "How often the autoencoder sees each elite in a training.", low=1)
@@ -58,16 +55,15 @@ class AuroraConfig(Settings):
 
 
 class Aurora(NamedTuple):
-  """Holds an autoencoder; O numbers of an observation."""
+  """Holds an autoencoder of observations of O numbers."""
 
   params: Params
   mean: Array  # Of what elites have seen, [O].
   scale: Array  # One over its standard deviation, [O]; 0 where that is 0.
+  loss: Array  # float32 [], of all elites after the last training.
   generation: Array  # int32 [], how many have been.
-  next_one: Array  # int32 [], the generation of the next training.
   num_trainings: Array  # int32 [], with those that diverged.
   num_diverged: Array  # int32 [], of which nothing was kept.
-  loss: Array  # float32 [], of all elites after the last training.
 
 
 def aurora(
@@ -76,8 +72,8 @@ def aurora(
   """Makes a describer that learns.
 
   Observations are normalised by the mean and the standard deviation of what
-  elites have seen. A training begins with the weights of the last one; where
-  one ends with a number that isn't finite, all stays as it was before.
+  elites have seen. A training goes on with the weights of the last one; where
+  it ends with a number that isn't finite, nothing of it is kept.
 
   Args:
     config: its settings.
@@ -98,70 +94,55 @@ def aurora(
     zero = jnp.zeros((), jnp.int32)
     return Aurora(
       network.init(key, jnp.zeros((looks, size))), jnp.zeros(size),
-      jnp.ones(size), zero, zero, zero, zero, jnp.float32(jnp.nan))
+      jnp.ones(size), jnp.float32(jnp.nan), zero, zero, zero)
 
-  def normalized(state: Aurora, episode: Array) -> Array:
+  def seen_by(state: Aurora, episode: Array) -> Array:
     return (episode - state.mean) * state.scale
 
-  def loss_of(state: Aurora, params: Params, episode: Array) -> Array:
-    seen = normalized(state, episode)
-    errors = restore(params, encode(params, seen)) - seen
-    return jnp.sum(errors**2) * (1 / errors.size)
+  def loss_of(params: Params, seen: Array) -> Array:
+    return jnp.sum((restore(params, encode(params, seen)) - seen)**2) * (
+      1 / seen.size)
+
+  def train(state: Aurora, episodes: Array, exists: Array, key: Key) -> Aurora:
+    state = _normalized(state, episodes, exists)
+    episodes = seen_by(state, episodes)
+    losses = jax.vmap(loss_of, (None, 0))
+    params = _fit(config, losses, state.params, episodes, exists, key)
+    loss = jnp.sum(jnp.where(exists, losses(params, episodes), 0))
+    return state._replace(params=params, loss=loss * (1 / jnp.sum(exists)))
 
   def improve(
     state: Aurora, repertoire: Repertoire, key: Key
   ) -> tuple[Aurora, Array]:
-    is_due = state.generation == state.next_one
-    num_trainings = state.num_trainings + is_due
-    pause = config.improvement_interval * num_trainings
-    state = state._replace(
-      generation=state.generation + 1, num_trainings=num_trainings,
-      next_one=state.next_one + jnp.where(is_due, pause, 0))
-    episodes = repertoire.extras[EPISODES]
+    n, episodes = state.num_trainings, repertoire.extras[EPISODES]
+    is_due = state.generation == config.improvement_interval * n * (n + 1) // 2
     trained = jax.lax.cond(
-      is_due, platform.decision(train), lambda state, *_: state,
-      state, episodes, repertoire.occupied, key)
-    is_finite = trees.all_finite_leaves(trained, 0)
+      is_due, platform.decision(train), lambda state, *_: state, state,
+      episodes.reshape(-1, looks, size),
+      jnp.repeat(repertoire.occupied, episodes.shape[1]), key)
+    differs = is_due & trees.all_finite_leaves(trained, 0)
     kept = jax.tree.map(
-      lambda x, old: jnp.where(is_due & is_finite, x, old), trained, state)
-    num_diverged = state.num_diverged + (is_due & ~is_finite)
-    return kept._replace(num_diverged=num_diverged), is_due & is_finite
-
-  def train(
-    state: Aurora, episodes: Array, occupied: Array, key: Key
-  ) -> Aurora:
-    state = _normalization(state, episodes, occupied)
-    rows = episodes.reshape(-1, looks, size)
-    exists = jnp.repeat(occupied, episodes.shape[1])
-    params = _fit(
-      config, lambda params, rows: jax.vmap(loss_of, (None, None, 0))(
-        state, params, rows), state.params, rows, exists, key)
-    losses = jax.vmap(loss_of, (None, None, 0))(state, params, rows)
-    total = jnp.sum(jnp.where(exists, losses, 0))
-    return state._replace(params=params, loss=total * (1 / jnp.sum(exists)))
-
-  def metrics(state: Aurora) -> Metrics:
-    return {
-      "loss": state.loss, "num_trainings": state.num_trainings,
-      "num_diverged": state.num_diverged}
+      lambda x, old: jnp.where(differs, x, old), trained, state)
+    return kept._replace(
+      generation=state.generation + 1, num_trainings=n + is_due,
+      num_diverged=state.num_diverged + (is_due & ~differs)), differs
 
   return Describer(
-    look=lambda state: specs.as_vector(
-      state.info["next_observation"], spec),
-    summarize=summarize, init=init, improve=improve, metrics=metrics,
+    look=lambda state: specs.as_vector(state.info["next_observation"], spec),
+    summarize=summarize, init=init, improve=improve,
     describe=platform.member(
-      lambda state, episode: encode(state.params, normalized(state, episode))))
+      lambda state, episode: encode(state.params, seen_by(state, episode))),
+    metrics=lambda state: {
+      name: getattr(state, name)
+      for name in ("loss", "num_trainings", "num_diverged")})
 
 
-def _normalization(
-  state: Aurora, episodes: Array, occupied: Array
-) -> Aurora:
-  """Sets mean and scale to those of the elites' episodes [C, N, S, O]."""
-  weights = jnp.broadcast_to(
-    occupied[:, None, None, None], (*episodes.shape[:3], 1))
+def _normalized(state: Aurora, episodes: Array, exists: Array) -> Aurora:
+  """Sets mean and scale to those of episodes [R, S, O] that exist."""
+  weights = jnp.broadcast_to(exists[:, None, None], (*episodes.shape[:2], 1))
   share = 1 / jnp.sum(weights)
-  mean = jnp.sum(weights * episodes, axis=(0, 1, 2)) * share
-  variance = jnp.sum(weights * (episodes - mean) ** 2, axis=(0, 1, 2)) * share
+  mean = jnp.sum(weights * episodes, axis=(0, 1)) * share
+  variance = jnp.sum(weights * (episodes - mean) ** 2, axis=(0, 1)) * share
   # Rounding errors of what doesn't vary are no variance.
   varies = variance > 1e-10 * (1 + mean**2)
   scale = jnp.where(varies, jax.lax.rsqrt(jnp.where(varies, variance, 1)), 0)
@@ -172,11 +153,10 @@ def _fit(
   config: AuroraConfig, losses: Callable[[Params, Array], Array],
   params: Params, rows: Array, exists: Array, key: Key,
 ) -> Params:
-  """Descends the losses of batches of rows [R, ...] that exist, by Adam."""
-  size = config.describer_batch_size
+  """Descends the losses of batches of the rows [R, ...] that exist, by Adam."""
+  size, num = config.describer_batch_size, jnp.sum(exists)
   adam = optax.adam(config.describer_learning_rate)
   in_front = jnp.argsort(~exists, stable=True)
-  num = jnp.sum(exists)
 
   def step(i: Array, known: tuple[Params, Tree]) -> tuple[Params, Tree]:
     params, optimizer = known
@@ -202,8 +182,7 @@ def _autoencoder(
   def encode(episode: Array) -> Array:
     if kind == "gru":
       core = hk.GRU(_HIDDEN_SIZE, name="encoder")
-      outputs, _ = hk.dynamic_unroll(core, episode, core.initial_state(None))
-      last = outputs[-1]
+      last = hk.dynamic_unroll(core, episode, core.initial_state(None))[1]
     else:
       last = hidden(hidden(episode.reshape(-1), "encoder_0"), "encoder_1")
     return hk.Linear(descriptor_size, name="descriptor")(last)
@@ -211,15 +190,13 @@ def _autoencoder(
   def restore(descriptor: Array) -> Array:
     first = hidden(descriptor, "decoder_0")
     if kind == "gru":
-      core = hk.GRU(_HIDDEN_SIZE, name="decoder")
       told = jnp.broadcast_to(descriptor, (num_looks, descriptor_size))
-      outputs, _ = hk.dynamic_unroll(core, told, first)
+      core = hk.GRU(_HIDDEN_SIZE, name="decoder")
+      outputs = hk.dynamic_unroll(core, told, first)[0]
       return hk.Linear(size, name="restored")(outputs)
-    outputs = hk.Linear(num_looks * size, name="restored")(
-      hidden(first, "decoder_1"))
-    return outputs.reshape(num_looks, size)
+    last = hidden(first, "decoder_1")
+    return hk.Linear(num_looks * size, name="restored")(last).reshape(
+      num_looks, size)
 
-  def make() -> tuple[Callable[..., Tree], tuple[Callable[..., Tree], ...]]:
-    return lambda episode: restore(encode(episode)), (encode, restore)
-
-  return hk.without_apply_rng(hk.multi_transform(make))
+  return hk.without_apply_rng(hk.multi_transform(
+    lambda: (lambda episode: restore(encode(episode)), (encode, restore))))

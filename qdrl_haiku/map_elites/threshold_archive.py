@@ -28,8 +28,7 @@ from qdrl_haiku.types import Array, Tree
 _NAME = "threshold_archive"
 # Of the places, so that there is room for what is far from all elites.
 _SHARE = 0.9
-# How fast the distance shrinks where there are few elites, which may only be
-# since few were tried yet.
+# How fast l shrinks, since there may be few elites as few were tried yet.
 _GAIN = 0.1
 # Rows of distances at once.
 _ROWS = 128
@@ -39,8 +38,7 @@ class ThresholdArchive(NamedTuple):
   """Holds elites, and how far apart they are."""
 
   repertoire: Repertoire
-  # l, float32 []; 0 until there are two different descriptors.
-  threshold: Array
+  threshold: Array  # l, float32 []; 0 until two descriptors differ.
 
 
 def threshold_archive(tessellation: Tessellation) -> Container:
@@ -52,9 +50,9 @@ def threshold_archive(tessellation: Tessellation) -> Container:
   elites than 9/10 of the places, and elites leave that are within l of a fitter
   one; or l shrinks by a tenth of the share by which there are fewer.
 
-  The first l is half the distance from one of the first individuals to the next
-  one; where these are too many, half of what it would be for so many elites. So
-  it's estimated anew where elites are placed anew, after a describer improved.
+  The first l is half the distance from one of the first individuals to the
+  next, or, where these are too many, half of what it would be for so many. So
+  it's estimated anew where elites are placed anew.
 
   Args:
     tessellation: `Unstructured`, of C places.

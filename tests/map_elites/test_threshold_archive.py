@@ -167,4 +167,6 @@ def test_the_number_of_elites_stays_near_its_target():
     generation, container.init(jnp.zeros(2), {}),
     jax.random.split(jax.random.key(0), 120))
   assert sizes.max() == 100
-  assert np.abs(np.asarray(sizes[60:]) - 90).max() <= 10, sizes
+  # Where l grows, many neighbours may be just too near.
+  later = np.asarray(sizes[60:])
+  assert later.min() > 70 and abs(later.mean() - 90) < 4, sizes

@@ -16,7 +16,7 @@ _DESCRIBER = map_elites.aurora(
     descriptor_size=3, num_looks=2, improvement_interval=2, describer_epochs=5,
     describer_batch_size=8), 2, 5)
 _CONTAINER = map_elites.threshold_archive(map_elites.Unstructured(_PLACES, 3))
-_setup = functools.partial(
+setup_of = functools.partial(
   common.repertoire_setup, container=_CONTAINER, describer=_DESCRIBER)
 
 
@@ -26,7 +26,7 @@ def _history(env):
   measured = None
   if env is common.Placed:
     measured = map_elites.Unstructured(_PLACES, 2, _GRID)
-  setup = _setup(env, measured=measured, with_pbt=env is common.Drift)
+  setup = setup_of(env, measured=measured, with_pbt=env is common.Drift)
   trainer = common.Trainer(setup)
   states, reports = [trainer.first], []
   for _ in range(4):

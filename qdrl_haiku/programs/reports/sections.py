@@ -234,9 +234,7 @@ def _caption(elites: Elites) -> str:
     "elite.")
   if not has_cells:
     caption += (
-      " Without cells an elite stays if it is fit, or far from all fitter "
-      "ones. Where several are at one place of the picture, the fittest is "
-      "drawn.")
+      " Where several are at one place of the picture, the fittest is drawn.")
   elif len(elites.names) > 2:
     caption += (
       f" Of the {len(elites.names)} axes of the descriptor the first two are "

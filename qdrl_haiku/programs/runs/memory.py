@@ -57,7 +57,7 @@ def memory_plan(
   setup = trainer.setup
   num_devices = 1 if setup.mesh is None else setup.mesh.size
   qd, members = setup.map_elites, state.members if state.population else None
-  repertoire = _bytes(state.repertoire) * num_devices
+  repertoire = _bytes((state.repertoire, state.describer)) * num_devices
   if qd is not None and qd.shard_repertoire:
     repertoire -= (num_devices - 1) * _bytes(state.repertoire.genotypes)
   evaluation = functools.partial(_evaluation, trainer, state, initial)

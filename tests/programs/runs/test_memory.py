@@ -6,7 +6,7 @@ import pytest
 from qdrl_haiku import controllers, distributed, training
 from qdrl_haiku.programs import runs
 from qdrl_haiku.programs.runs import memory
-from tests.training import common, test_teachers
+from tests.training import common, test_describers, test_teachers
 
 _PBT = controllers.pbt(controllers.PBTConfig(), common.SPACE)
 _GIB = 2**30
@@ -80,8 +80,17 @@ def test_whatever_is_evaluated_is_planned(name, members):
   assert plan.in_turn[_AGAIN] == agents * (elite + 2 * _EPISODE)
 
 
-@pytest.mark.parametrize(
-  "setup", [common.repertoire_setup(), test_teachers.setup_of("dcrl")])
+def test_what_is_looked_at_is_planned():
+  learned, own = (
+    _planned(function(common.Placed, with_pbt=False)).held["evaluation"]
+    for function in (test_describers.setup_of, common.repertoire_setup))
+  # Of two episodes of six agents five observations, and two that are kept.
+  assert learned - own == 6 * 2 * (5 + 2) * 4 * 2
+
+
+@pytest.mark.parametrize("setup", [
+  common.repertoire_setup(), test_teachers.setup_of("dcrl"),
+  test_describers.setup_of(common.Placed)])
 def test_no_part_of_the_state_is_forgotten(setup):
   programs = _programs(setup)
   state, initial = programs.state, programs.initial
