@@ -216,7 +216,8 @@ def _map_elites(
       RunDirectory(config.run.logdir))
   offset = repertoire.qd_offset
   if offset is None:
-    offset = descriptor.reward_offset * env.episode_length if descriptor else 0
+    per_step = descriptor.reward_offset if descriptor else 0.0
+    offset = per_step * env.episode_length
   container = dataclasses.replace(
     repertoire, qd_offset=offset).make_container(
     described, config.run.seed, config.training.population_size, centroids)
