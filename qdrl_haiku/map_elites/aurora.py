@@ -27,7 +27,7 @@ _HIDDEN_SIZE = 64
 class AuroraConfig(Settings):
   """Says how descriptors are learned (--describer=aurora)."""
 
-  title = "Repertoire"
+  title = "Describer"
 
   encoder: str = setting(
     "mlp",

@@ -31,7 +31,7 @@ THRESHOLD = "threshold"
 class SoftThresholds(Settings):
   """Says how fast cells get demanding (--container=soft)."""
 
-  title = "Repertoire"
+  title = "Containers"
 
   learning_rate: float = setting(
     0.01,
