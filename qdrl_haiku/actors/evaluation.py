@@ -26,6 +26,8 @@ class Evaluation(NamedTuple):
       each step, T steps in a full episode; after the episode's length it means
       nothing. None if nothing was recorded.
     transitions: [P, N, T, ...], likewise; None if they weren't asked for.
+    objectives: [P, N, M], summed as returns are; None if the environment
+      reports none.
   """
 
   returns: Array
@@ -33,6 +35,7 @@ class Evaluation(NamedTuple):
   descriptors: Array | None
   trajectory: Tree = None
   transitions: Transition | None = None
+  objectives: Array | None = None
 
 
 @eager.compiled_if_eager(
@@ -102,26 +105,33 @@ def evaluate_from_states(
     return (t < num_steps) & jnp.any(alive)
 
   def body(carry: Tree) -> Tree:
-    t, env_states, alive, returns, lengths, traces = carry
+    t, env_states, alive, returns, lengths, objectives, traces = carry
     env_states, step = advance(env_states)
     returns = returns + jnp.where(alive, env_states.reward, 0.0)
     lengths = lengths + alive
+    if objectives is not None:
+      objectives += jnp.where(
+        alive[..., None], env_states.info["objectives"], 0.0)
     traces = jax.tree.map(lambda trace, x: trace.at[t].set(x), traces, step)
     alive = alive & ~(env_states.done > 0.5)
-    return t + 1, env_states, alive, returns, lengths, traces
+    return t + 1, env_states, alive, returns, lengths, objectives, traces
 
   t, returns = jnp.zeros((), jnp.int32), jnp.zeros(shape, jnp.float32)
   alive, lengths = jnp.ones(shape, bool), jnp.zeros(shape, jnp.int32)
-  *_, returns, lengths, traces = jax.lax.while_loop(
-    unfinished, body, (t, env_states, alive, returns, lengths, traces))
+  described = getattr(env, "objectives", None)
+  objectives = described and jnp.zeros((*shape, len(described.names)))
+  *_, returns, lengths, objectives, traces = jax.lax.while_loop(
+    unfinished, body,
+    (t, env_states, alive, returns, lengths, objectives, traces))
   descriptor_trace, *kept = traces
   descriptors = None
   if descriptor_fn is not None:
     mask = jnp.arange(num_steps)[:, None, None] < lengths
     per_member = jax.vmap(descriptor_fn, in_axes=1)
     descriptors = jax.vmap(per_member, in_axes=1)(descriptor_trace, mask)
-  kept = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 2), kept)
-  return Evaluation(returns, lengths, descriptors, *kept)
+  recorded, transitions = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 2), kept)
+  return Evaluation(
+    returns, lengths, descriptors, recorded, transitions, objectives)
 
 
 def evaluation_episode_keys(

@@ -7,6 +7,7 @@ from qdrl_haiku.environments.interface import (
   BatchedEnvironment,
   Descriptor,
   DescriptorFn,
+  Objectives,
   State,
   final_descriptor,
   mean_descriptor,

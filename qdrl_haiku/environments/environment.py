@@ -30,6 +30,7 @@ class Environment(interface.BatchedEnvironment):
     action_spec: `specs.Continuous` or `specs.Discrete`.
     episode_length: steps after which an episode is truncated.
     descriptor: of states and episodes, or None.
+    objectives: what there is beside the reward, or None.
   """
 
   def __init__(
@@ -51,6 +52,8 @@ class Environment(interface.BatchedEnvironment):
     self.episode_length = episode_length
     self.descriptor: interface.Descriptor | None = (
       getattr(env, "descriptor", None) if descriptor is None else descriptor)
+    self.objectives: interface.Objectives | None = getattr(
+      env, "objectives", None)
     # Jitted so that the check below and all later uses share one trace.
     self._env_reset = jax.jit(env.reset)
     self._env_step = jax.jit(env.step)
@@ -66,10 +69,13 @@ class Environment(interface.BatchedEnvironment):
     """Traces and checks one instance; returns reset and step of B of them."""
     key = jax.eval_shape(lambda: jax.random.key(0))
     action = specs.shapes(self.action_spec)
-    size = None if self.descriptor is None else self.descriptor.size
+    sizes = {
+      f"info['{name}']": None if described is None else len(described.names)
+      for name, described in (
+        ("state_descriptor", self.descriptor), ("objectives", self.objectives))}
     spec, self.observation_spec = validation.valid_environment_spec(
       self._env_reset, self._env_step, key, action,
-      validation.declared_observation(self.unwrapped), size)
+      validation.declared_observation(self.unwrapped), sizes)
 
     def of_batch(
       function: Callable[..., State], *example: Tree
@@ -115,7 +121,8 @@ class Environment(interface.BatchedEnvironment):
         episodes: int32[...], episodes that have ended since `reset`,
         key: [...], from which the instance's later episodes are drawn,
         state_descriptor and next_state_descriptor: [..., D], of `obs` and of
-          `next_observation`, if the environment has one.
+          `next_observation`, if the environment has one,
+        objectives: [..., M], of this step, likewise.
     """
     shape = state.done.shape
     return environments_as_batch(self._step, shape, state, action, pool)
@@ -201,6 +208,8 @@ class Environment(interface.BatchedEnvironment):
     if "state_descriptor" in env_state.info:
       info["state_descriptor"] = info["next_state_descriptor"] = (
         env_state.info["state_descriptor"].astype(jnp.float32))
+    if self.objectives is not None:
+      info["objectives"] = env_state.info["objectives"].astype(jnp.float32)
     return State(
       pipeline_state=env_state, obs=obs, reward=env_state.reward,
       done=env_state.done, metrics=dict(env_state.metrics), info=info)
@@ -208,7 +217,7 @@ class Environment(interface.BatchedEnvironment):
 
 def _truncate_nonfinite(before: Tree, state: State) -> State:
   """Ends episodes [B] that didn't stay finite in a step, as truncated."""
-  names = ("next_observation", "next_state_descriptor")
+  names = ("next_observation", "next_state_descriptor", "objectives")
   after = [state.info.get(name) for name in names]
   finite = trees.all_finite_leaves((before, state.reward, after))
   ends = {

@@ -11,12 +11,14 @@ from collections.abc import Callable
 import jax.numpy as jnp
 
 from qdrl_haiku.checks import check_count
-from qdrl_haiku.environments.interface import Descriptor, State
+from qdrl_haiku.environments.interface import Descriptor, Objectives, State
 from qdrl_haiku.types import Array, Key
 
 # The greatest value of Rastrigin's function along one axis, rounded up.
 _RASTRIGIN_MAX = 40.354
-_Scores = tuple[Array, Array]
+# On [-2, 4], and of that around 2.2, too.
+_PAIR_MAX = 32.313
+_Scores = tuple[Array, ...]
 
 
 class Function:
@@ -27,25 +29,36 @@ class Function:
   def __init__(
     self, function: Callable[[Array], _Scores], names: tuple[str, str],
     reward_offset: Callable[[int], float], num_dimensions: int = 8,
+    objectives: tuple[str, ...] = (),
   ) -> None:
-    """Takes the function, and the offset for so many dimensions, 2 or more."""
+    """Takes the function, and the offset for so many dimensions, 2 or more.
+
+    With objectives it returns them too, which share the offset evenly.
+    """
     check_count("num_dimensions", num_dimensions, 2)
     self._function = function
     self.action_size = num_dimensions
     self.descriptor = Descriptor(
       names, (0.0, 0.0), (1.0, 1.0), reward_offset=reward_offset(num_dimensions)
     )
+    self.objectives = None
+    if num := len(objectives):
+      least = -self.descriptor.reward_offset / num
+      self.objectives = Objectives(objectives, (least,) * num)
 
   def reset(self, _: Key) -> State:
     """Returns the one state there is before a point is chosen."""
     zero, info = jnp.zeros(()), {"state_descriptor": jnp.zeros(2)}
+    if self.objectives is not None:
+      info["objectives"] = jnp.zeros(len(self.objectives.names))
     return State((), jnp.ones(1), zero, zero, info=info)
 
   def step(self, state: State, action: Array) -> State:
     """Evaluates the function."""
     point = (jnp.clip(action, -1, 1) + 1) / 2
-    reward, descriptor = self._function(point)
-    return state.replace(reward=reward, info={"state_descriptor": descriptor})
+    reward, *others = self._function(point)
+    return state.replace(reward=reward, info=dict(
+      zip(("state_descriptor", "objectives"), others, strict=False)))
 
 
 def arm_function_scores(point: Array) -> _Scores:
@@ -67,6 +80,17 @@ def rastrigin_function_scores(point: Array) -> _Scores:
   return -jnp.sum(x**2) - waves, point[:2]
 
 
+def rastrigin_pair_scores(point: Array) -> _Scores:
+  """Returns two of Rastrigin's functions on [-2, 4]^N, with optima apart.
+
+  Pierrot et al. (2022), as in QDax: minus the functions around 0 and around
+  2.2, whose sum is the reward, and two coordinates of the point in [0, 1].
+  """
+  x = 6 * point[:, None] - 2 - jnp.array([0.0, 2.2])
+  both = -jnp.sum(x**2 + 10 - 10 * jnp.cos(2 * jnp.pi * x), axis=0)
+  return jnp.sum(both), point[:2], both
+
+
 def sphere_function_scores(point: Array) -> _Scores:
   """Returns minus the squared distance on [-5, 5]^N, and two coordinates."""
   return -jnp.sum((10 * point - 5) ** 2), point[:2]
@@ -77,5 +101,8 @@ arm_function = functools.partial(
 rastrigin_function = functools.partial(
   Function, rastrigin_function_scores, ("x1", "x2"),
   lambda n: _RASTRIGIN_MAX * n)
+rastrigin_pair_function = functools.partial(
+  Function, rastrigin_pair_scores, ("x1", "x2"), lambda n: 2 * _PAIR_MAX * n,
+  objectives=("around_0", "around_2.2"))
 sphere_function = functools.partial(
   Function, sphere_function_scores, ("x1", "x2"), lambda n: 25.0 * n)

@@ -74,6 +74,27 @@ class Descriptor:
     return len(self.names)
 
 
+@dataclasses.dataclass(frozen=True)
+class Objectives:
+  """Describes what an environment reports in `info["objectives"]` [M].
+
+  Attributes:
+    names: of M objectives, which are summed over an episode, as rewards are;
+      more is better.
+    reference: M numbers per step: what isn't better than them counts for
+      nothing in a hypervolume.
+  """
+
+  names: tuple[str, ...]
+  reference: tuple[float, ...]
+
+  def __post_init__(self) -> None:
+    if not 0 < len(self.names) == len(self.reference):
+      raise ValueError(
+        f"names={self.names} and reference={self.reference} differ in length, "
+        "or are empty; give one of each per objective.")
+
+
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class State:
@@ -112,7 +133,8 @@ class SingleEnvironment(Protocol):
   and `action_size`, A, or `action_spec`. States are of any type with the fields
   and the `replace` of `State`. `info["truncation"]` (1 where an episode ended
   without terminating) and `info["state_descriptor"]` [D] are understood; an
-  attribute `descriptor` may describe the latter.
+  attribute `descriptor` may describe the latter. So are `info["objectives"]`
+  [M], beside the reward, which an attribute `objectives` describes.
   """
 
   def reset(self, rng: Key, /) -> State:
@@ -147,6 +169,7 @@ class BatchedEnvironment(Protocol):
   action_spec: specs.Action
   episode_length: int
   descriptor: Descriptor | None = None
+  objectives: Objectives | None = None
   abilities: Abilities = Abilities()
 
   @property

@@ -62,6 +62,8 @@ OURS: dict[str, Entry] = {
   "arm": Entry(lambda: functions.arm_function, 1, backends=()),
   "point_maze": Entry(lambda: point_maze.PointMaze, 100, backends=()),
   "rastrigin": Entry(lambda: functions.rastrigin_function, 1, backends=()),
+  "rastrigin_pair": Entry(
+    lambda: functions.rastrigin_pair_function, 1, backends=()),
   "sphere": Entry(lambda: functions.sphere_function, 1, backends=())}
 for _name, _task, _robots in (
   ("uni", brax_tasks.uni_task, brax_tasks.UNI_ROBOTS),
@@ -97,7 +99,7 @@ def create(
   Args:
     env_name: one of `registered_environments()`: brax's own, and what was
       registered with brax; `<robot>_uni`, `<robot>_omni`, `ant_trap` (see
-      `brax_tasks`), `point_maze`; `arm`, `rastrigin`, `sphere` (`functions`).
+      `brax_tasks`), `point_maze`; `arm`, `rastrigin`, ... (`functions`).
       Or "playground:" and a name, "gymnasium:" and an id, or the path of a
       robot's .xml or .urdf (`robots.from_mjcf`). Or "package.module:function",
       which returns one instance, or one instance itself.

@@ -53,6 +53,7 @@ class SkillEnvironment(BatchedEnvironment):
     self.observation_spec = self.seen.spec
     self.action_spec, self.abilities = env.action_spec, env.abilities
     self.episode_length, self.descriptor = env.episode_length, env.descriptor
+    self.objectives = env.objectives
 
   def reset(self, key: Key) -> State:
     """Starts one episode per key [...], with skills."""

@@ -73,16 +73,18 @@ def _declared_size(env: object, name: str) -> Any:
 
 def valid_environment_spec(
   reset: Callable[..., State], step: Callable[..., State], key: Tree,
-  action: Tree, declared: specs.Observation | None, descriptor_size: int | None,
+  action: Tree, declared: specs.Observation | None,
+  sizes: Mapping[str, int | None],
 ) -> tuple[State, specs.Observation]:
   """Returns the one shape and dtype of each leaf of an environment's states.
 
   Environments often start from an int or bool 0 where they later put a float;
   such leaves get the dtype that holds both. Also returned is the spec of
-  observations: as declared, or as found.
+  observations: as declared, or as found. `sizes` are those that vectors in
+  `info` have to have, by name, None for any.
   """
   spec = _traced("reset", reset, key)
-  _check_fields(spec, declared, descriptor_size)
+  _check_fields(spec, declared, sizes)
   # Twice: the wider dtypes found in the first round may widen others.
   for _ in range(2):
     spec = _widened(spec, _traced("step", step, spec, action))
@@ -112,7 +114,8 @@ def _traced(name: str, method: Callable[..., State], *args: Tree) -> State:
 
 
 def _check_fields(
-  spec: State, declared: specs.Observation | None, descriptor_size: int | None
+  spec: State, declared: specs.Observation | None,
+  sizes: Mapping[str, int | None],
 ) -> None:
   """Checks the fields that the rest of the package reads."""
   for name in ("obs", "reward", "done", "metrics", "info", "replace"):
@@ -125,21 +128,20 @@ def _check_fields(
       "env resets itself (info['first_obs']), which hides the last observation "
       "of an episode; give it without brax's AutoResetWrapper.")
   fields, observed = _fields(spec), _observed(spec.obs)
-  name = "info['state_descriptor']"
-  if descriptor_size is None:
-    # Of any size, as long as it's a vector.
-    descriptor_size = (getattr(fields.get(name), "shape", None) or (1,))[0]
-  elif name not in fields:
-    raise ValueError(
-      f"descriptor has {descriptor_size} axes, but env.reset returns no "
-      f"{name}; return it, or give descriptor=None.")
   expected = observed if declared is None else _observed(declared)
   shapes = {x: leaf.shape for x, leaf in expected.items()}
   if differing := shapes.keys() ^ observed.keys():
     raise ValueError(
       f"env.reset returns other observations than are declared: only one of "
       f"them has {', '.join(sorted(differing))}; correct either.")
-  shapes[name] = (descriptor_size,)
+  for name, size in sizes.items():
+    if size is not None and name not in fields:
+      raise ValueError(
+        f"{name} is described as {size} numbers, but env.reset returns none; "
+        "return it, or describe none.")
+    # Of any size, as long as it's a vector.
+    found = (getattr(fields.get(name), "shape", None) or (1,))[0]
+    shapes[name] = (found if size is None else size,)
   for field, value in fields.items():
     shape = shapes.get(field, ())
     if not isinstance(value, jax.ShapeDtypeStruct):
@@ -162,7 +164,8 @@ def _fields(state: State) -> dict[str, Array]:
   """Returns the fields of a state that the rest of the package reads."""
   return {"reward": state.reward, "done": state.done} | _observed(state.obs) | {
     f"info['{name}']": state.info[name]
-    for name in ("truncation", "state_descriptor") if name in state.info}
+    for name in ("truncation", "state_descriptor", "objectives")
+    if name in state.info}
 
 
 def _widened(spec: State, stepped: State) -> State:

@@ -5,7 +5,7 @@ from typing import Any
 
 from qdrl_haiku import checks
 from qdrl_haiku.environments import interface, validation
-from qdrl_haiku.environments.interface import Descriptor, State
+from qdrl_haiku.environments.interface import Descriptor, Objectives, State
 from qdrl_haiku.types import Array, Key
 
 StateDescriptorFn = Callable[[State], Array]
@@ -33,11 +33,14 @@ class Wrapper(Around):
   def __init__(
     self, env: interface.SingleEnvironment, change: Callable[[State], State],
     descriptor: Descriptor | None = None,
+    objectives: Objectives | None = None,
   ) -> None:
-    """Wraps an environment."""
+    """Wraps an environment; what isn't given is that of `env`."""
     validation.check_valid_environment(env)
     self.env = env
     self._change = change
+    self.objectives: Objectives | None = (
+      objectives or getattr(env, "objectives", None))
     self.descriptor: Descriptor | None = (
       getattr(env, "descriptor", None) if descriptor is None else descriptor)
 

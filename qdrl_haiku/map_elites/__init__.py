@@ -36,6 +36,7 @@ from qdrl_haiku.map_elites.describers import (
 )
 from qdrl_haiku.map_elites.dominated_novelty import dominated_novelty
 from qdrl_haiku.map_elites.emitters import Emitter, Evaluated, check
+from qdrl_haiku.map_elites.fronts import OBJECTIVES, mome, nsga2, spea2
 from qdrl_haiku.map_elites.gradient_arborescence import cma_mega, omg_mega
 from qdrl_haiku.map_elites.loop import (
   EvaluateFn,

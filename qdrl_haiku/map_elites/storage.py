@@ -1,7 +1,7 @@
 """Repertoires as files: one `.npz` that NumPy alone can read, no pickle in it.
 
     fitness [C], -inf where empty    descriptors [C, D]
-    centroids [C, D], unless there are no cells
+    centroids of the cells, unless there are none
     cells [N], which are occupied    num_outside []
     genotypes/<path/of/leaf> [N, ...], where row i is of cells[i]
     extras/<path/of/leaf> [N, ...], likewise
@@ -55,8 +55,9 @@ def store_repertoire(
   arrays = {
     "fitness": fitness, "descriptors": np.asarray(fields["descriptors"]),
     "num_outside": np.asarray(fields["num_outside"]), "cells": cells}
-  if "centroids" in settings:
-    arrays["centroids"] = np.asarray(settings.pop("centroids"))
+  cells_of = settings.get("grid") or settings
+  if "centroids" in cells_of:
+    arrays["centroids"] = np.asarray(cells_of.pop("centroids"))
   elif isinstance(tessellation, Grid):
     arrays["centroids"] = np.asarray(tessellation.centroids)
   record["tessellation"] = {"kind": tessellation.kind, **settings}
@@ -168,15 +169,18 @@ def make_stored_tessellation(
 ) -> Tessellation:
   """Returns the tessellation that a file describes."""
   settings = dict(record["tessellation"])
-  kind = settings.pop("kind")
-  if kind == "grid":
-    return Grid(**settings)
-  if kind == "cvt":
+
+  def cells(settings: dict[str, Any]) -> Grid | CVT:
+    if "shape" in settings:
+      return Grid(**settings)
     return CVT(jnp.asarray(arrays["centroids"]), **settings)
+
+  if settings.pop("kind") in ("grid", "cvt"):
+    return cells(settings)
   # In files of 0.4 there are settings of containers, too.
   grid = settings["grid"]
   return Unstructured(
-    settings["num_cells"], settings["num_dimensions"], grid and Grid(**grid))
+    settings["num_cells"], settings["num_dimensions"], grid and cells(grid))
 
 
 def _names(tree: Tree) -> Any:

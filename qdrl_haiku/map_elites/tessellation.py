@@ -172,7 +172,9 @@ class CVT(_Cells):
     return jnp.where(_is_finite(descriptors), cells, self.num_cells)
 
 
-@jax.tree_util.register_static
+@functools.partial(
+  jax.tree_util.register_dataclass, data_fields=["grid"],
+  meta_fields=["num_cells", "num_dimensions"])
 @dataclasses.dataclass(frozen=True)
 class Unstructured:
   """No cells but places: a descriptor doesn't say which place is its own.
@@ -180,13 +182,13 @@ class Unstructured:
   Attributes:
     num_cells: C, places, from 1 to 2^20.
     num_dimensions: D, of a descriptor, >= 1.
-    grid: whose cells QD score and coverage count; None for a sum over all
-      elites, and the share of the places that are occupied.
+    grid: or a CVT, whose cells QD score and coverage count; None for a sum over
+      all elites, and the share of the places that are occupied.
   """
 
   num_cells: int
   num_dimensions: int
-  grid: Grid | None = None
+  grid: Grid | CVT | None = None
 
   kind: ClassVar[str] = "none"
 

@@ -270,6 +270,8 @@ def judge_elites(
   if "transitions" in needs:
     extra |= {
       "transitions": evaluation.transitions, "lengths": evaluation.lengths}
+  if evaluation.objectives is not None:
+    extra[map_elites.OBJECTIVES] = jnp.mean(evaluation.objectives, axis=1)
   evaluated = map_elites.Evaluated(
     elites, jnp.mean(evaluation.returns, axis=1),
     jnp.mean(descriptors, axis=1), extra)

@@ -43,11 +43,28 @@ def _soft_cells(
     -(config.qd_offset or 0.0) if least is None else least)
 
 
+def _fronts(
+  config: "RepertoireConfig", cells: map_elites.Tessellation, batch_size: int
+) -> map_elites.Container:
+  """Makes a container that compares objectives."""
+  name, reference = config.container, config.reference_point or ()
+  if name == "mome":
+    return map_elites.mome(cells, config.front_size, reference)
+  if not isinstance(cells, map_elites.Unstructured):
+    raise ValueError(
+      f"container={name} is a population without cells; take "
+      "tessellation=none.")
+  make = map_elites.nsga2 if name == "nsga2" else map_elites.spea2
+  return make(cells, reference)
+
+
+_COMPARING = ("mome", "nsga2", "spea2")
 CONTAINERS: dict[str, ContainerFn] = {
   "cells": _cells,
   "low_spread": lambda config, cells, _: map_elites.low_spread(cells),
   "soft": _soft_cells,
-  "threshold": lambda config, cells, _: map_elites.threshold_archive(cells)}
+  "threshold": lambda config, cells, _: map_elites.threshold_archive(cells),
+  **dict.fromkeys(_COMPARING, _fronts)}
 """Functions that make what says which agents stay, by name."""
 
 
@@ -119,8 +136,19 @@ class RepertoireConfig(Settings):
     "episodes differ no more than those of the one before (ME-LS); soft: as "
     "cells, and --emitter=cma is told what exceeds thresholds that grow slowly "
     "(CMA-MAE); threshold: without cells those that are farther apart than a "
-    "distance that adapts to their number.",
+    "distance that adapts to their number; mome: in each cell a Pareto front "
+    "of the environment's objectives (MOME); nsga2, spea2: a population "
+    "without cells, by those objectives.",
     choices=tuple(CONTAINERS))
+  front_size: int = setting(
+    10, "Most agents in a cell's front.", low=1, only={"container": ("mome",)},
+    title="Containers")
+  reference_point: tuple[float, ...] | None = setting(
+    None,
+    "Objectives of an episode from which hypervolumes are measured, like "
+    "-2000,-800; by default the environment's per step times "
+    "--episode_length.",
+    only={"container": _COMPARING}, title="Containers")
   adding: str = setting(
     "once",
     "How agents get into the repertoire: once, by the evaluation after they "
@@ -222,6 +250,25 @@ class RepertoireConfig(Settings):
     if self.parts[0].batch_size is None:
       return self.variation_batch_size
     return sum(size or 0 for size in sizes)
+
+  def with_reference_point(
+    self, env: environments.BatchedEnvironment
+  ) -> "RepertoireConfig":
+    """Fills in the reference point of what compares objectives."""
+    if self.container not in _COMPARING:
+      return self
+    objectives, given = env.objectives, self.reference_point
+    if objectives is None:
+      raise ValueError(
+        f"container={self.container} compares objectives, and the environment "
+        "reports none; take one that does, such as halfcheetah_uni, or give "
+        "yours environments.Objectives.")
+    if given is not None and len(given) != len(objectives.names):
+      raise ValueError(
+        f"reference_point={','.join(map(str, given))}: give one number of each "
+        f"objective, {', '.join(objectives.names)}.")
+    return dataclasses.replace(self, reference_point=given or tuple(
+      x * env.episode_length for x in objectives.reference))
 
   def missing(self) -> Mapping[str, Missing]:
     """Returns the parts that a repertoire's configuration lacks, by name."""

@@ -13,7 +13,20 @@ _P, _N, _T = 3, 20, 5
 # Offsets whose sine is that of each push.
 _PUSHES = np.array([0.5, 0.2, 0.1])
 _STATES = {"offset": jnp.arcsin(_PUSHES), "gain": jnp.zeros(_P)}
-_WALK = environments.Environment(toy.Walk(limit=1.0), episode_length=_T)
+
+
+class _Walk(toy.Walk):
+  """Reports its rewards, and minus its steps, as objectives."""
+
+  objectives = environments.Objectives(("way", "haste"), (-1.0, -1.0))
+
+  def _state(self, x, steps, reward, done):
+    state = super()._state(x, steps, reward, done)
+    both = jnp.stack([reward, -jnp.ones(())])
+    return state.replace(info=state.info | {"objectives": both})
+
+
+_WALK = environments.Environment(_Walk(limit=1.0), episode_length=_T)
 
 
 def _evaluate(key, states=_STATES, learner=_LEARNER, env=_WALK, **kwargs):
@@ -66,6 +79,9 @@ def test_first_episodes_are_those_of_greedy_agents(evaluated):
       evaluated.descriptors[i, j], [path[1], path[-1], length, length],
       rtol=1e-5, atol=1e-6)
   assert len(lengths) > 2
+  np.testing.assert_array_equal(
+    evaluated.objectives,
+    np.stack([evaluated.returns, -evaluated.lengths], axis=-1))
   assert evaluated.lengths.dtype == jnp.int32
 
 

@@ -18,7 +18,7 @@ _LIES = [
   ("not_a_state", "returns tuple without 'obs'; return an environments.State"),
   ("other_size", r"obs has shape \(2,\) instead of \(3,\); return"),
   ("other_shape_at_step", r"different shapes: obs \[2\] -> \[3\]; return"),
-  ("other_descriptor", r"descriptor has 1 axes, but env.reset returns no info"),
+  ("other_descriptor", r"descriptor'\] is described as 1 numbers, but"),
   ("resets_itself", "env resets itself .*without brax's AutoResetWrapper")]
 
 

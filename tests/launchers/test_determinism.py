@@ -172,12 +172,16 @@ def _after(steps, placement):
      "--container=threshold", "--num_cells=16", "--improvement_interval=1",
      "--describer_epochs=3",
    ], [[(1,)], [(4,)]]),
+  ([
+     *_ME_PBT, "--env_name=rastrigin_pair", "--container=mome",
+     "--front_size=3"],
+   [[(1,)], [_after(40, 2), _after(80, 1), _after(120, 2)]]),
   # All of them look again at their shares of the elites.
   ([*_ME_PBT, "--num_reevaluations=3"],
    [[(2, "--noshard_repertoire")], [("2x2", "--shard_repertoire")]]),
 ], ids=[
   "population", "seven", "pb2", "rollouts", "critics", "cma", "soft",
-  "no cells", "aurora", "cells"])
+  "no cells", "aurora", "fronts", "cells"])
 def test_no_devices_or_processes_change_a_bit(command, ways, cache, tmp_path):
   size = 7 if "--population_size=7" in command else None
   first = None

@@ -36,6 +36,13 @@ _OTHERS = {
     *_ARM, "--emitter=ga", "--variation_batch_size=6", "--iso_sigma=0.5",
     "--tessellation=none", "--grid_shape=4,4", "--num_reevaluations=2",
     "--reevaluation_interval=1"),
+  # ME-PBT, which fills Pareto fronts.
+  "fronts": (
+    *_ARM[2:-1], "--learner=td3", "--env_name=rastrigin_pair",
+    "--emitter=pbt:2,ga:4", "--container=mome", "--grid_shape=4,4",
+    "--front_size=3", "--num_replaced=1", "--num_replaced_by_samples=1",
+    "--num_envs=2", "--batch_size=8", "--min_replay_size=16",
+    "--perturbation_interval=16", "--num_reevaluations=2"),
   # All emitters, one of them a user's own.
   "mix": (
     "--learner=td3", "--env_name=point_maze", "--episode_length=10",
@@ -175,6 +182,11 @@ def test_other_runs_are_evaluated_and_reported(name, other, tmp_path, capsys):
   choices = ["--best", f"--cell={elites.cells[0]}"]
   if name == "mix":
     choices.append("--member=0")
+  if name == "fronts":
+    choices.append("--weights=1,0.2")
+    row = _rows(logdir)[-1]
+    assert row["qd/moqd_score"] >= row["qd/global_hypervolume"] > 0
+    assert row["qd/lost_coverage"] == row["qd/lost_qd_score"] == 0
   for choice in choices:
     outcome = harness.run(
       capsys, "evaluate", f"--logdir={logdir}", choice,
@@ -188,7 +200,8 @@ def test_other_runs_are_evaluated_and_reported(name, other, tmp_path, capsys):
     assert f"{emitter} {number}" in page.read_text()
   # Critics are there where agents train by them alone.
   with np.load(logdir / f"repertoire/{elites.step}.npz") as arrays:
-    assert any("critic_params" in x for x in arrays) == (name == "mix")
+    has_critics = any("critic_params" in x for x in arrays)
+    assert has_critics == (name in ("fronts", "mix"))
 
 
 @pytest.mark.slow

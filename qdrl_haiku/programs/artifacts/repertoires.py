@@ -67,6 +67,31 @@ def check_repertoire_cell(repertoire: map_elites.Repertoire, cell: int) -> None:
     f"{nearest_occupied_cell(repertoire, near)}.")
 
 
+def elite_by_weights(
+  repertoire: map_elites.Repertoire, weights: tuple[float, ...],
+  cell: int | None = None,
+) -> int:
+  """Finds the elite with the largest weighted sum of objectives.
+
+  Of all, or of those in the same cell as the elite in the place `cell`.
+  """
+  objectives = repertoire.extras.get(map_elites.OBJECTIVES)
+  if objectives is None:
+    raise ValueError(
+      "the repertoire knows no objectives; leave it out, or train with "
+      "--container=mome.")
+  if objectives.shape[1] != len(weights):
+    raise ValueError(
+      f"there are {objectives.shape[1]} objectives; give one number of each.")
+  among = np.asarray(repertoire.occupied)
+  grid = getattr(repertoire.tessellation, "grid", None)
+  if cell is not None and grid is not None:
+    cells = np.asarray(grid.cell(repertoire.descriptors))
+    among = among & (cells == cells[cell])
+  sums = np.asarray(objectives, np.float64) @ np.asarray(weights)
+  return int(np.argmax(np.where(among, sums, -np.inf)))
+
+
 def nearest_occupied_cell(
   repertoire: map_elites.Repertoire, descriptor: npt.ArrayLike
 ) -> int:

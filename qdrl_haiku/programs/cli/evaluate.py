@@ -227,14 +227,18 @@ def _read_agent(
 def _read_elite(
   config: EvaluateConfig, learner: Learner, repertoire: types.Tree, step: int
 ) -> tuple[types.State, str, dict[str, float]]:
-  """Reads the agent of --cell or --descriptor, as `_read_agent` does."""
-  cell = config.cell
+  """Reads an elite, as `_read_agent` does."""
+  chosen = config.cell
   with config.blamed(*config.choices):
-    if cell is not None:
-      repertoires.check_repertoire_cell(repertoire, cell)
-    else:
-      near = config.descriptor or ()
-      cell = repertoires.nearest_occupied_cell(repertoire, near)
+    if chosen is not None:
+      repertoires.check_repertoire_cell(repertoire, chosen)
+    elif config.descriptor is not None:
+      chosen = repertoires.nearest_occupied_cell(repertoire, config.descriptor)
+  if config.weights is not None:
+    with config.blamed("weights"):
+      chosen = repertoires.elite_by_weights(repertoire, config.weights, chosen)
+  assert chosen is not None
+  cell = chosen
   genotype = jax.tree.map(lambda x: x[cell], repertoire.genotypes.genotype)
   where = ",".join(f"{x:.3g}" for x in repertoire.descriptors[cell])
   return (

@@ -37,6 +37,11 @@ class EvaluateConfig(Settings):
     None,
     "Evaluates the elite of the occupied cell nearest to this descriptor in "
     "the latest repertoire, like 0.2,0.8.")
+  weights: tuple[float, ...] | None = setting(
+    None,
+    "Evaluates the elite of the latest repertoire with the largest sum of "
+    "objectives, each times its weight, like 1,0.2; with --cell or "
+    "--descriptor, of that cell's front.")
   skill: tuple[str, ...] | None = setting(
     None,
     "Evaluates one skill: an index, like 3, or numbers, like 0.6,0.8; by "
@@ -80,7 +85,7 @@ class EvaluateConfig(Settings):
   def choices(self) -> list[str]:
     """The settings that choose the agent: one, or it's refused."""
     given = [name for name in _AGENTS if getattr(self, name) is not None]
-    return given or ["best"]
+    return given or ["best" if self.weights is None else "weights"]
 
   def text(self, name: str) -> str:
     """Returns the value of a setting as it is typed."""
@@ -113,6 +118,10 @@ def check_evaluate_config(config: EvaluateConfig) -> EvaluateConfig:
     elif len(config.choices) > 1:
       flags = " and ".join(f"--{name}" for name in config.choices)
       refusals.refuse(f"{flags} choose one agent each; give one of them.")
+    if config.weights is not None and config.choices[0] in ("best", "member"):
+      refusals.refuse(
+        f"--weights={config.text('weights')} chooses an elite; leave out "
+        f"--{config.choices[0]}.")
     if config.goal is not None and (config.skill is not None or config.sweep):
       refusals.refuse(
         f"--goal={config.text('goal')} chooses the skills of episodes to one "

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 
+import jax
 import numpy as np
 from matplotlib import figure as matplotlib_figure
 
-from qdrl_haiku.map_elites import Repertoire
+from qdrl_haiku.map_elites import OBJECTIVES, Repertoire, Unstructured
 from qdrl_haiku.programs.drawing import figure, with_matplotlib
 
 # Per axis: pixels of irregular cells; bins where cells can't be drawn.
@@ -14,15 +15,16 @@ _PIXELS, _BINS = 400, 64
 
 def heatmap(
   repertoire: Repertoire, names: Sequence[str],
-  corrected: Repertoire | None = None,
+  corrected: Repertoire | None = None, objectives: Sequence[str] = (),
 ) -> matplotlib_figure.Figure:
-  """Draws the fitness of each cell; empty cells stay grey.
+  """Draws the fitness of each cell, and fronts; empty cells stay grey.
 
   Args:
     repertoire: on the host.
     names: of the D axes of the descriptor.
     corrected: the same elites evaluated again, on the host, in cells as the
       repertoire has them; drawn beside it, in the same colours.
+    objectives: names of the M objectives of its elites, if any.
 
   Returns:
     The cells of one or two axes as they lie; of more, or where there are no
@@ -33,14 +35,45 @@ def heatmap(
     shown = {"as found: ": repertoire, "evaluated again: ": corrected}
   panels = []
   for title, one in shown.items():
+    one, _ = heatmap_cells(one)
     num, num_cells = int(np.sum(one.occupied)), one.fitness.size
     text = f"{100 * num / num_cells:.1f} % of {num_cells} cells"
     if not one.has_cells:
       text = f"{num} elites of {num_cells}"
     cells = heatmap_places(one)
     panels.append(heatmap_panel(one, names, cells, title + text))
+  if objectives:
+    found = repertoire.extras[OBJECTIVES][np.asarray(repertoire.occupied)]
+    panels.append(front_panel(np.asarray(found), objectives))
   return with_matplotlib.draw_with_matplotlib(
     figure.Figure(panels, row_height=450, width=90 + 450 * len(panels)))
+
+
+def heatmap_cells(repertoire: Repertoire) -> tuple[Repertoire, np.ndarray]:
+  """Returns what is drawn as cells, and whose elite each shows, -1 for none.
+
+  Of fronts, the fittest elite of each cell.
+  """
+  cells = repertoire.tessellation
+  is_drawn = isinstance(cells, Unstructured) and cells.grid is not None
+  if not is_drawn or OBJECTIVES not in repertoire.extras:
+    return repertoire, np.arange(repertoire.fitness.size)
+  fittest = jax.device_get(repertoire.in_cells())
+  return fittest, np.where(fittest.occupied, fittest.genotypes, -1)
+
+
+def front_panel(objectives: np.ndarray, names: Sequence[str]) -> figure.Panel:
+  """Describes the first two objectives of elites [N, M] and their front."""
+  x, y = objectives[:, :2].T
+  order = np.lexsort((-y, -x))
+  highest = np.maximum.accumulate(np.append(-np.inf, y[order]))
+  front = order[y[order] > highest[:-1]]
+  traces = [
+    figure.Trace(x, y, "elites", figure.PALE, 0, sizes=5),
+    figure.Trace(x[front], y[front], "front of all", sizes=6)]
+  return figure.Panel(
+    f"{len(front)} of {len(x)} elites are in the front of all",
+    traces, figure.Axis(names[0]), figure.Axis(names[1]))
 
 
 def heatmap_panel(

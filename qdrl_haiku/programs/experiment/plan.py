@@ -218,8 +218,9 @@ def _map_elites(
   if offset is None:
     per_step = descriptor.reward_offset if descriptor else 0.0
     offset = per_step * env.episode_length
-  container = dataclasses.replace(
-    repertoire, qd_offset=offset).make_container(
+  repertoire = dataclasses.replace(
+    repertoire, qd_offset=offset).with_reference_point(env)
+  container = repertoire.make_container(
     described, config.run.seed, config.training.population_size, centroids)
   measured = None
   if descriptor is not None and describer is not None:

@@ -9,7 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from qdrl_haiku.map_elites import Repertoire, storage
+from qdrl_haiku.map_elites import (
+  OBJECTIVES,
+  Repertoire,
+  Unstructured,
+  storage,
+)
 from qdrl_haiku.map_elites.multi_emitter import FOUND_BY
 from qdrl_haiku.programs.drawing import heatmaps
 from qdrl_haiku.programs.drawing.figure import ORANGE, Figure, Trace
@@ -19,6 +24,7 @@ from qdrl_haiku.programs.storage.strict_json import Record
 _HEIGHT = 560
 _HYPERPARAMS = "genotypes/hyperparams/"
 _FOUND_BY = f"extras/{FOUND_BY}"
+_OBJECTIVES = f"extras/{OBJECTIVES}"
 FIRST = "the first agents"
 """Label of elites that no emitter made."""
 
@@ -44,6 +50,7 @@ class Elites(NamedTuple):
   emitters: tuple[str, ...]
   found_by: Sequence[int]  # [N], which of them found each; empty likewise.
   again: Again | None = None  # Their second evaluation, if there was one.
+  objectives: Sequence[str] = ()  # Names of those that the elites have.
 
   @property
   def finds(self) -> dict[str, int]:
@@ -77,11 +84,12 @@ def read_elite_table(run_path: pathlib.Path) -> tuple[Elites | None, list[str]]:
 def elite_table_to_json(elites: Elites) -> Record:
   """Returns the picture, and the table of each elite that a click shows."""
   repertoire, cells = elites.repertoire, elites.cells
-  image = heatmaps.heatmap_places(repertoire)
+  drawn, whose = heatmaps.heatmap_cells(repertoire)
+  image = heatmaps.heatmap_places(drawn)
   chosen = Trace(
     [], [], color=ORANGE, width=0, symbol="circle-open", sizes=16,
     in_legend=False, hover="skip")
-  panel = heatmaps.heatmap_panel(repertoire, elites.names, image)
+  panel = heatmaps.heatmap_panel(drawn, elites.names, image)
   panel = panel._replace(traces=[chosen])
   names = ("episode return", *elites.names)
   fitness = repertoire.fitness[cells]
@@ -94,6 +102,10 @@ def elite_table_to_json(elites: Elites) -> Record:
       _column(f"{name}, {num_episodes} times again", x)
       | {"spread": elite_table_numbers(y)}
       for name, x, y in zip(names, mean.T, spread.T, strict=True)]
+  fronts = _fronts(elites, chosen) if elites.objectives else {}
+  if fronts:
+    columns += map(
+      _column, elites.objectives, repertoire.extras[OBJECTIVES][cells].T)
   columns += [_column(*item) for item in elites.hyperparams.items()]
   if elites.emitters:
     texts = [elites.emitters[i] for i in elites.found_by]
@@ -102,12 +114,29 @@ def elite_table_to_json(elites: Elites) -> Record:
   position[:, : len(elites.names)] = descriptors[:, :2]
   return {
     "figure": with_plotly.draw_with_plotly(Figure([panel], _HEIGHT)),
-    "image": image.tolist(),
+    "image": np.append(whose, -1)[image].tolist(),
+    **fronts,
     "num_cells": repertoire.fitness.size,
     "cells": cells.tolist(),
     "best": int(np.argmax(fitness)) if len(cells) else None,
     "position": [elite_table_numbers(x) for x in position.T],
     "columns": columns}
+
+
+def _fronts(elites: Elites, chosen: Trace) -> dict[str, object]:
+  """Returns the picture of all elites' objectives, and who is in a front."""
+  objectives = elites.repertoire.extras[OBJECTIVES][elites.cells]
+  panel = heatmaps.front_panel(objectives, elites.objectives)
+  panel = panel._replace(traces=[*panel.traces, chosen])
+  tessellation = elites.repertoire.tessellation
+  fronts = np.zeros(len(elites.cells), int)
+  if isinstance(tessellation, Unstructured) and tessellation.grid is not None:
+    descriptors = elites.repertoire.descriptors[elites.cells]
+    fronts = np.asarray(tessellation.grid.cell(descriptors))
+  return {
+    "fronts": with_plotly.draw_with_plotly(Figure([panel], _HEIGHT)),
+    "front_of": fronts.tolist(),
+    "objectives": [elite_table_numbers(x) for x in objectives[:, :2].T]}
 
 
 def elite_table_numbers(values: np.ndarray) -> list[float]:
@@ -126,9 +155,14 @@ def _read(path: pathlib.Path, step: int) -> Elites:
     cells, descriptors = arrays["cells"], arrays["descriptors"]
     config = record["config"] or {}
     tessellation = storage.make_stored_tessellation(record, arrays)
+    objectives, extras = config.get("objective_names", ()), {}
+    if objectives:
+      rows = arrays[_OBJECTIVES]
+      extras[OBJECTIVES] = np.zeros((len(descriptors), rows.shape[1]))
+      extras[OBJECTIVES][cells] = rows
     repertoire = Repertoire(
       (), arrays["fitness"], descriptors, arrays["num_outside"], tessellation,
-      container=record["container"])
+      extras, container=record["container"])
     hyperparams = {
       name.removeprefix(_HYPERPARAMS): arrays[name]
       for name in arrays
@@ -143,7 +177,8 @@ def _read(path: pathlib.Path, step: int) -> Elites:
     # -1, of an elite that no emitter made, becomes the index of `FIRST`.
     found_by = [i % len(emitters) for i in found_by]
     return Elites(
-      path, step, repertoire, cells, names, hyperparams, emitters, found_by)
+      path, step, repertoire, cells, names, hyperparams, emitters, found_by,
+      objectives=objectives)
 
 
 def _read_again(path: pathlib.Path, cells: np.ndarray) -> Again:

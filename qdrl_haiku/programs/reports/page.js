@@ -47,8 +47,9 @@ function rolloutsOf(way, {figure, episodes} = {}) {
 }
 
 function drawElites(element, data) {
-  const [map, way, input, table] = [".map", ".way", "input", "table"].map(
-    (name) => element.querySelector(name));
+  const [map, way, front, input, table] = [
+    ".map", ".way", ".front", "input", "table",
+  ].map((name) => element.querySelector(name));
   const elites = new Map(data.cells.map((cell, elite) => [cell, elite]));
   const showRollout = rolloutsOf(way, data.rollouts);
 
@@ -67,10 +68,22 @@ function drawElites(element, data) {
     ]);
     const [x, y] = data.position.map((of) => isEmpty ? [] : [of[elite]]);
     Plotly.restyle(map, {x: [x], y: [y]}, [1]);
+    if (data.fronts && !isEmpty) {
+      // The front of the elite's cell, on those of all others.
+      const [u, v] = data.objectives.map((of) => of.filter(
+        (_, i) => data.front_of[i] === data.front_of[elite]));
+      Plotly.restyle(front, {x: [u], y: [v]}, [2]);
+    }
   }
 
   // Two cells clicked one after the other are no double click.
   const drawn = drawFigure(map, data.figure, {doubleClick: false});
+  if (data.fronts) {
+    drawFigure(front, data.fronts, {doubleClick: false});
+    front.on("plotly_click", ({points: [{curveNumber, pointNumber}]}) => {
+      if (curveNumber === 0) select(data.cells[pointNumber]);
+    });
+  }
   map.on("plotly_click", ({points: [{pointNumber: [row, column]}]}) => {
     const cell = data.image[row][column];
     if (cell >= 0) select(cell);

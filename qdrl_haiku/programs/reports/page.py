@@ -65,7 +65,8 @@ def page_elites(data: strict_json.Record, caption: str) -> str:
   content = (
     '<div class="repertoire"><div class="map"></div><div class="cell"><label>'
     f'Cell <input type="number" min="0" max="{data["num_cells"] - 1}"></label>'
-    '<table></table></div><div class="way"></div></div>')
+    '<table></table></div><div class="front"></div><div class="way"></div>'
+    '</div>')
   return _figure(data, content, caption)
 
 

@@ -91,20 +91,24 @@ def make_reevaluate(setup: Setup, num_reevaluations: int) -> ReevaluateFn:
   def evaluate(
     elites: map_elites.Elite, cells: types.Array, env_states: types.Tree,
     described_by: types.Tree,
-  ) -> tuple[types.Array, types.Array | None, types.Array]:
+  ) -> tuple[types.Tree, types.Array]:
     chosen = jax.tree.map(lambda x: x[cells], elites)
-    evaluation, _ = quality_diversity.judge_elites(
+    evaluation, evaluated = quality_diversity.judge_elites(
       setup, chosen, env_states, described_by)
-    return evaluation.returns, evaluation.descriptors, evaluation.lengths
+    extra = {name: evaluated.extra[name] for name in container.keeps}
+    return (
+      evaluation.returns, evaluation.descriptors, extra), evaluation.lengths
 
   @compiled
   def correct(
-    cells: types.Array, fitness: types.Array, descriptors: types.Array
+    cells: types.Array, fitness: types.Array, descriptors: types.Array,
+    extra: dict[str, types.Tree],
   ) -> map_elites.Repertoire:
+    example = jax.tree.map(lambda x: x[0], (cells, extra))
     return container.show(container.add(
-      container.init(jnp.int32(0), {}),
+      container.init(*example),
       map_elites.Evaluated(
-        cells, jnp.mean(fitness, 1), jnp.mean(descriptors, 1), {})))
+        cells, jnp.mean(fitness, 1), jnp.mean(descriptors, 1), extra)))
 
   def reevaluate(
     repertoire: map_elites.Repertoire, described_by: types.Tree, key: types.Key
@@ -115,16 +119,21 @@ def make_reevaluate(setup: Setup, num_reevaluations: int) -> ReevaluateFn:
     num_cells, axes = repertoire.descriptors.shape
     fitness = np.full((num_cells, num_reevaluations), np.nan, np.float32)
     descriptors = np.full((*fitness.shape, axes), np.nan, np.float32)
+    extra = jax.tree.map(
+      lambda x: np.zeros(x.shape, x.dtype),
+      {name: repertoire.extras[name] for name in container.keeps})
     env_steps = 0
     for first in range(0, occupied.size, size):
       # The last one fills up the last batch.
       cells = occupied.take(np.arange(first, first + size), mode="clip")
-      fitness[cells], descriptors[cells], lengths = jax.device_get(
+      (fitness[cells], descriptors[cells], again), lengths = jax.device_get(
         evaluate(
           repertoire.genotypes, cells, draw(cells, key), described_by))
+      for stored, x in zip(*map(jax.tree.leaves, (extra, again)), strict=True):
+        stored[cells] = x
       env_steps += int(lengths[: occupied.size - first].sum())
     corrected = correct(
-      np.arange(num_cells, dtype=np.int32), fitness, descriptors)
+      np.arange(num_cells, dtype=np.int32), fitness, descriptors, extra)
     return Reevaluation(
       cells=occupied, fitness=fitness[occupied],
       descriptors=descriptors[occupied], env_steps=env_steps,

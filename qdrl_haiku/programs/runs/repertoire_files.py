@@ -39,6 +39,7 @@ class RepertoireFiles:
     if number := config.num_reevaluations:
       self._reevaluate = reevaluation.make_reevaluate(setup, number)
     cells = self._qd.container.tessellation
+    cells = getattr(cells, "grid", cells)
     if isinstance(cells, map_elites.CVT):
       centroids = np.asarray(cells.centroids)
       directory.write_arrays(_CENTROIDS, {"centroids": centroids})
@@ -99,6 +100,11 @@ class RepertoireFiles:
       sharding.fetch_sharded(self.shown(state)),
       container=self._qd.container.name)
     settings = self._settings | {"descriptor_names": names}
+    objectives: tuple[str, ...] = ()
+    if map_elites.OBJECTIVES in repertoire.extras:
+      described = self._setup.eval_env.objectives
+      assert described is not None
+      settings["objective_names"] = objectives = described.names
     if len(self._qd.emitter_names) > 1:
       settings["emitters"] = self._qd.emitter_names
     if not hosts.is_first_host():
@@ -110,7 +116,7 @@ class RepertoireFiles:
     from qdrl_haiku.programs.drawing.heatmaps import heatmap
 
     corrected = None if found is None else found.corrected
-    heatmap(repertoire, names, corrected).savefig(
+    heatmap(repertoire, names, corrected, objectives).savefig(
       self._directory.path / "plots" / f"repertoire_{step}.png", dpi=120)
     if found is None:
       return

@@ -44,6 +44,22 @@ def test_without_cells_the_elite_itself_is_nearest():
     assert elites.fitness[cell] == fitness
 
 
+def test_weights_choose_from_all_fronts_or_from_that_of_a_cell():
+  objectives = np.array([[4, 0], [0, 3], [5, 2], [1, 1]], np.float32)
+  elites = planes.repertoire(
+    map_elites.Unstructured(6, 2, planes.GRID),
+    [[1.0, -0.5], [1.1, -0.4], [7.0, 0.5], [7.1, 0.4]], np.zeros(4))
+  with pytest.raises(ValueError, match="knows no objectives; leave it out"):
+    repertoires.elite_by_weights(elites, (1.0,))
+  elites.extras["objectives"] = np.append(objectives, [[9, 9]] * 2, axis=0)
+  for weights, cell, expected in (
+    ((1.0, 0.2), None, 2), ((1.0, 0.2), 1, 0), ((0.1, 1.0), 0, 1),
+    ((-1.0, 0.0), None, 1), ((-1.0, 0.0), 2, 3)):
+    assert repertoires.elite_by_weights(elites, weights, cell) == expected
+  with pytest.raises(ValueError, match="2 objectives; give one number of each"):
+    repertoires.elite_by_weights(elites, (1.0,))
+
+
 def _write(tmp_path, fitness):
   """Writes a run of toy agents with one repertoire per fitness."""
   RunDirectory(tmp_path).write_json("config.json", {})

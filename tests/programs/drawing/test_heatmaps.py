@@ -59,6 +59,33 @@ def test_irregular_cells_are_drawn_where_they_lie():
   assert np.mean(pixels.ravel() == np.argmin(away, axis=1)) > 0.999
 
 
+def fronts():
+  """Two elites in one cell and one in another, with objectives."""
+  elites = planes.repertoire(
+    map_elites.Unstructured(6, 2, planes.GRID),
+    [[1.0, -0.5], [1.1, -0.4], [7.0, 0.5]], [4.0, 3.0, 2.0])
+  elites.extras["objectives"] = np.array(
+    [[4.0, 0], [1, 2], [2, 0], [9, 9], [9, 9], [9, 9]], np.float32)
+  return elites
+
+
+def test_of_fronts_the_fittest_of_each_cell_is_drawn_and_the_front_of_all():
+  drawn = heatmaps.heatmap(
+    fronts(), ("x", "y"), objectives=("speed", "thrift"))
+  pixels, axes, _ = _pixels(drawn)
+  assert axes.get_title() == "25.0 % of 8 cells"
+  nan = np.nan
+  np.testing.assert_array_equal(
+    pixels, [[4, nan, nan, nan], [nan, nan, nan, 2]])
+  axes = drawn.axes[1]
+  assert axes.get_title() == "2 of 3 elites are in the front of all"
+  assert (axes.get_xlabel(), axes.get_ylabel()) == ("speed", "thrift")
+  assert any(
+    x.get_xydata().tolist() == [[4, 0], [1, 2]] for x in axes.get_lines())
+  _, whose = heatmaps.heatmap_cells(fronts())
+  np.testing.assert_array_equal(whose, [0, -1, -1, -1, -1, -1, -1, 2])
+
+
 def test_of_three_axes_the_fittest_of_each_place_is_drawn():
   grid = map_elites.Grid((2, 2, 2), (0.0,) * 3, (1.0,) * 3)
   descriptors = [[0.9, 0.1, 0.9], [0.1, 0.2, 0.1], [0.9, 0.1, 0.1]]

@@ -14,6 +14,7 @@ from tests import configs, toy
 
 _HERE = "tests.programs.experiment.test_refusals"
 _FIXED = "--search_space=tau:fixed:0.1"
+_PAIR = "--env_name=rastrigin_pair --container="
 _CONTINUOUS = "--learner=diayn --skill_type=continuous"
 # Program, flags, and what the message must have: what is wrong, and the fix.
 _CASES = [
@@ -75,6 +76,12 @@ _CASES = [
   ("train_me_pbt", "--container=soft --tessellation=none", "take a grid or"),
   ("train_me_pbt", "--container=low_spread --num_eval_episodes=1", "2 or more"),
   ("train_me_pbt", "--threshold_min=1", "no effect: --container=cells has"),
+  ("train_me_pbt", f"{_PAIR}mome --tessellation=none", "take a grid or"),
+  ("train_me_pbt", f"{_PAIR}nsga2", "without cells; take"),
+  ("train_me_pbt", "--container=mome", "compares objectives, .*or give yours"),
+  ("train_me_pbt", f"{_PAIR}mome --adding=adaptive", "effect: --container=mom"),
+  ("train_me_pbt", f"{_PAIR}mome --reference_point=1",
+   "reference_point=1.0: give one number of each objective, around_0, arou"),
   ("train_me_pbt", "--variation_batch_size=0 --iso_sigma=0.1", "varies nothin"),
   ("train_me_pbt", "--describer=aurora", "tessellation=grid divides what has"),
   ("train_me_pbt", "--num_looks=3", "effect: --describer=environment has no"),

@@ -7,6 +7,7 @@ from qdrl_haiku.programs import reports
 from qdrl_haiku.programs.reports import elite_table, rollouts
 from qdrl_haiku.programs.storage.directory import RunDirectory
 from tests import planes
+from tests.programs.drawing import test_heatmaps
 from tests.programs.reports import common
 
 
@@ -79,6 +80,20 @@ def test_the_emitter_of_an_elite_is_told_where_there_were_several(tmp_path):
     name: found_by.count(i) for name, i in zip(names, (0, 1, -1), strict=True)}
   texts = _column(elites, "found by")["texts"]
   assert texts == [names[i] for i in found_by]
+
+
+def test_a_click_shows_the_front_of_a_cell(tmp_path):
+  saved = test_heatmaps.fronts()
+  saved.save(
+    tmp_path / "repertoire" / "5.npz",
+    {"objective_names": ["speed", "thrift"]})
+  elites = _read(tmp_path)
+  assert _column(elites, "thrift")["values"] == [0, 2, 0]
+  data = elite_table.elite_table_to_json(elites)
+  assert data["image"] == [[0, -1, -1, -1], [-1, -1, -1, 2]]
+  assert data["objectives"] == [[4, 1, 2], [0, 2, 0]]
+  assert data["front_of"] == [0, 0, 7]
+  assert len(data["fronts"]["data"]) == 3
 
 
 def test_an_elite_shows_how_far_its_episodes_differ(tmp_path):
