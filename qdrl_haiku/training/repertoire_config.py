@@ -148,6 +148,7 @@ class RepertoireConfig(Settings):
     "Objectives of an episode from which hypervolumes are measured, like "
     "-2000,-800; by default the environment's per step times "
     "--episode_length.",
+    low=-checks.LARGEST_FLOAT, high=checks.LARGEST_FLOAT,
     only={"container": _COMPARING}, title="Containers")
   adding: str = setting(
     "once",
