@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 import jax
 
-from qdrl_haiku import map_elites, prng, trees
+from qdrl_haiku import config as config_lib
+from qdrl_haiku import map_elites, names, prng, trees
 from qdrl_haiku.distributed import sharding
 from qdrl_haiku.map_elites.containers import check_container_functions
 from qdrl_haiku.map_elites.variation import IsWeightFn, is_running_state
@@ -215,3 +216,42 @@ EMITTERS: dict[str, setup_lib.EmitterFn] = {
     _taught, map_elites.dcrl_emitter, 0.65, None, num_policies=2,
     seeks_novelty=True)}
 """Functions that make an emitter of a setup, by name."""
+
+
+def parse_emitters(text: str) -> tuple[setup_lib.Part, ...]:
+  """Reads emitters' names and numbers, like `pbt:10,ga:32`.
+
+  Args:
+    text: see `RepertoireConfig.emitter`.
+
+  Returns:
+    The emitters, pbt first; a user's own is called as its function.
+
+  Raises:
+    ValueError: if one is unknown, or makes nothing.
+  """
+  found = []
+  for part in text.split(","):
+    path, _, number = part.rpartition(":")
+    path, size = (path, int(number)) if number.isdecimal() else (part, None)
+    emitter = _users_emitter(path) if ":" in path else None
+    if emitter is None and path not in EMITTERS:
+      raise ValueError(
+        f"emitter={text}: {path} is unknown; "
+        f"{names.nearest_name(path, EMITTERS)}")
+    name = path.rpartition(":")[2]
+    if emitter is not None and name in EMITTERS:
+      raise ValueError(
+        f"emitter={text}: {path} has the name of one of ours; give the "
+        "function another.")
+    if size == 0:
+      raise ValueError(
+        f"emitter={text} has an emitter that makes nothing; leave it out.")
+    found.append(setup_lib.Part(name, size, emitter))
+  return tuple(sorted(found, key=lambda part: part.name != "pbt"))
+
+
+def _users_emitter(path: str) -> setup_lib.EmitterFn:
+  """Returns the function of a user's emitter, whose result is checked."""
+  own = config_lib.UsersOwn(path)
+  return lambda setup: own.call("emitter", map_elites.Emitter, setup=setup)

@@ -1,7 +1,6 @@
 """The settings of a repertoire and of what fills it."""
 
 import dataclasses
-import math
 from collections.abc import Callable, Mapping
 
 import jax
@@ -11,8 +10,9 @@ from qdrl_haiku import config as config_lib
 from qdrl_haiku.config import Missing, Settings, setting
 from qdrl_haiku.training import describers
 from qdrl_haiku.training.config import CMAConfig, TeachingConfig
-from qdrl_haiku.training.emitters import EMITTERS
-from qdrl_haiku.training.setup import EmitterFn, Part
+from qdrl_haiku.training.emitters import parse_emitters
+from qdrl_haiku.training.setup import Part
+from qdrl_haiku.training.tessellations import make_tessellation
 
 _TAUGHT = ("pga", "dcrl", "qdpg")
 _TESSELLATIONS = ("grid", "cvt", "none")
@@ -195,28 +195,16 @@ class RepertoireConfig(Settings):
     return self.describer != describers.OwnDescriptorConfig()
 
   @property
+  def _grid_shape(self) -> tuple[int, ...] | None:
+    """The grid's, None for the default where there needn't be a grid."""
+    is_default = self.grid_shape == type(self).grid_shape
+    is_needed = self.tessellation == "grid"
+    return self.grid_shape if is_needed or not is_default else None
+
+  @property
   def parts(self) -> tuple[Part, ...]:
     """The emitters, pbt first; a user's own is called as its function."""
-    found = []
-    for text in self.emitter.split(","):
-      path, _, number = text.rpartition(":")
-      path, size = (path, int(number)) if number.isdecimal() else (text, None)
-      emitter = _users_emitter(path) if ":" in path else None
-      if emitter is None and path not in EMITTERS:
-        raise ValueError(
-          f"emitter={self.emitter}: {path} is unknown; "
-          f"{names.nearest_name(path, EMITTERS)}")
-      name = path.rpartition(":")[2]
-      if emitter is not None and name in EMITTERS:
-        raise ValueError(
-          f"emitter={self.emitter}: {path} has the name of one of ours; give "
-          "the function another.")
-      if size == 0:
-        raise ValueError(
-          f"emitter={self.emitter} has an emitter that makes nothing; leave "
-          "it out.")
-      found.append(Part(name, size, emitter))
-    return tuple(sorted(found, key=lambda part: part.name != "pbt"))
+    return parse_emitters(self.emitter)
 
   @property
   def names(self) -> tuple[str, ...]:
@@ -316,10 +304,7 @@ class RepertoireConfig(Settings):
     self, descriptor: environments.Descriptor, num_places: int
   ) -> map_elites.Tessellation:
     """Makes places for the environment's own descriptors, without cells."""
-    of_own = dataclasses.replace(
-      self, tessellation="none", num_cells=num_places,
-      describer=describers.OwnDescriptorConfig())
-    return of_own._make_tessellation(descriptor, 0, None)
+    return make_tessellation("none", self._grid_shape, num_places, descriptor)
 
   def make_container(
     self, descriptor: environments.Descriptor, seed: int, population_size: int,
@@ -343,41 +328,13 @@ class RepertoireConfig(Settings):
       own = config_lib.UsersOwn(self.tessellation).call(
         "tessellation", map_elites.Container, descriptor=descriptor)
       return own._replace(name=self.tessellation)
-    cells = self._make_tessellation(descriptor, seed, centroids)
+    cells: map_elites.Tessellation
+    if self.is_learned:
+      cells = map_elites.Unstructured(self.num_cells, descriptor.size)
+    else:
+      cells = make_tessellation(
+        self.tessellation, self._grid_shape, self.num_cells, descriptor, seed,
+        centroids)
     size = self.num_members(population_size) if self.has_members else 0
     make = CONTAINERS[self.container]
     return make(self, cells, size + self.num_variations)
-
-  def _make_tessellation(
-    self, descriptor: environments.Descriptor, seed: int,
-    centroids: jax.typing.ArrayLike | None,
-  ) -> map_elites.Tessellation:
-    """Makes the cells of the descriptors' space, or places."""
-    if self.is_learned:
-      return map_elites.Unstructured(self.num_cells, descriptor.size)
-    bounds = (descriptor.lower, descriptor.upper)
-    if self.tessellation == "cvt":
-      if centroids is not None:
-        return map_elites.CVT(jax.numpy.asarray(centroids), *bounds)
-      return map_elites.cvt(jax.random.key(seed), self.num_cells, *bounds)
-    fits = len(self.grid_shape) == descriptor.size
-    if self.tessellation == "none":
-      default = type(self).grid_shape
-      is_bounded = all(map(math.isfinite, (*bounds[0], *bounds[1])))
-      if self.grid_shape == default and not (fits and is_bounded):
-        return map_elites.Unstructured(self.num_cells, descriptor.size, None)
-    if not fits:
-      raise ValueError(
-        f"grid_shape={','.join(map(str, self.grid_shape))} doesn't fit the "
-        f"descriptor {', '.join(descriptor.names)}; give {descriptor.size} "
-        f"numbers like {','.join(['32'] * descriptor.size)}.")
-    grid = map_elites.Grid(self.grid_shape, *bounds)
-    if self.tessellation == "none":
-      return map_elites.Unstructured(self.num_cells, descriptor.size, grid)
-    return grid
-
-
-def _users_emitter(path: str) -> EmitterFn:
-  """Returns the function of a user's emitter, whose result is checked."""
-  own = config_lib.UsersOwn(path)
-  return lambda setup: own.call("emitter", map_elites.Emitter, setup=setup)

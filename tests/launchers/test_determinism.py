@@ -138,7 +138,8 @@ def _contents(logdir, size=None):
   return {
     name: x[:size] if members.match(name) else x
     for name, x in kill.contents(logdir).items()
-    if name != "metrics.jsonl"}
+    # A run that first ended there wrote a repertoire.
+    if name != "metrics.jsonl" and not name.startswith("40.npz")}
 
 
 def _after(steps, placement):
@@ -159,7 +160,7 @@ def _after(steps, placement):
      *_REPERTOIRE, "--learner=td3", "--emitter=pbt:4,dcrl:4,ascii:4,qdpg:4",
      "--num_critic_steps=4", "--num_policy_steps=3", "--adding=adaptive",
      "--replay_capacity=400",
-   ], [[(1,)], [(4,)]]),
+   ], [[(1,)], [_after(40, 1), _after(120, 4)]]),
   ([*_REPERTOIRE, "--learner=td3", "--emitter=pbt:4,cma:8"], [[(1,)], [(4,)]]),
   ([
      *_REPERTOIRE, "--learner=td3", "--emitter=pbt:4,cma:4,me_es:4",
