@@ -209,7 +209,7 @@ def test_what_could_not_teach_is_refused(setup, message):
 def test_by_hand_what_could_not_teach_is_refused(walk, learner, message):
   env = environments.Environment(walk, episode_length=_TIMES)
   with pytest.raises(ValueError, match=message):
-    training.teacher(env, learner)
+    training.teacher(env, learner, sees_targets=True)
 
 
 @pytest.mark.parametrize(("size", "shares", "expected"), [
