@@ -7,7 +7,8 @@ ranks nothing here but what is shown.
 
 Who stays never depends on the order of a batch: of individuals that count as
 equal an incumbent stays, then the one with the greatest fitness, the least
-descriptor, and the least hash of its genotype.
+descriptor, and the least hash of its genotype. A place that is left keeps its
+genotype until another is written there.
 """
 
 import dataclasses
