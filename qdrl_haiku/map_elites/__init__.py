@@ -57,6 +57,7 @@ from qdrl_haiku.map_elites.multi_emitter import multi_emitter
 from qdrl_haiku.map_elites.novelty import (
   NoveltyArchive,
   add_novel,
+  empty_archive,
   novelty,
 )
 from qdrl_haiku.map_elites.pbt_emitter import (

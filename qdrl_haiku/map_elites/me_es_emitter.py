@@ -17,6 +17,7 @@ from qdrl_haiku.config import Settings, setting
 from qdrl_haiku.map_elites import variation
 from qdrl_haiku.map_elites.containers import check_has_cells
 from qdrl_haiku.map_elites.emitters import Emitter, Evaluated, one_objective
+from qdrl_haiku.map_elites.novelty import NoveltyArchive, empty_archive, novelty
 from qdrl_haiku.map_elites.repertoire import Repertoire
 from qdrl_haiku.map_elites.tessellation import Unstructured
 from qdrl_haiku.types import Array, Key, Tree
@@ -63,7 +64,7 @@ class MEESState(NamedTuple):
   adam: Tree
   elite: Tree  # At which it began.
   turn: Array  # How many generations there were, int32 [].
-  known: Array  # Descriptors of the latest centres, [A, D]; infinite for none.
+  known: NoveltyArchive  # Descriptors of the latest centres.
   latest: Array  # Cells of the latest centres, int32 [5]; C for none.
 
 
@@ -105,7 +106,7 @@ def me_es_emitter(
     return MEESState(
       *begin(jax.tree.map(lambda x: x[0], repertoire.sample(key, 1))),
       turn=jnp.zeros((), jnp.int32),
-      known=jnp.full((_REMEMBERED, num_dimensions), jnp.inf, jnp.float32),
+      known=empty_archive(_REMEMBERED, num_dimensions),
       latest=jnp.full(_LATEST, num_cells, jnp.int32))
 
   def ask(
@@ -117,12 +118,17 @@ def me_es_emitter(
     points = state.centre + jnp.concatenate([still, noise, -noise])
     return jax.vmap(weights.write, (0, None))(points, state.elite), state
 
+  def scores_of(
+    state: MEESState, fitness: Array, descriptors: Array
+  ) -> Array:
+    new = novelty(state.known, descriptors, _NEIGHBORS, power=1)
+    return jnp.where(config.explores(state.turn), new, fitness)
+
   @everywhere
   def move(
     state: MEESState, points: Array, fitness: Array, descriptors: Array
   ) -> tuple[Array, Tree]:
-    scores = jnp.where(
-      config.explores(state.turn), novelty(state.known, descriptors), fitness)
+    scores = scores_of(state, fitness, descriptors)
     ranks = centred_ranks(jnp.where(jnp.isfinite(fitness), scores, -jnp.inf))
     gradient = ranks @ (points - state.centre) / (ranks.size * config.noise**2)
     update, moved = adam.update(_L2 * state.centre - gradient, state.adam)
@@ -137,7 +143,7 @@ def me_es_emitter(
     seen = jnp.zeros_like(is_there).at[state.latest].set(True, mode="drop")
     seen &= is_there & ~explores & jax.random.bernoulli(coin_key)
     is_there &= seen | ~jnp.any(seen)
-    scores = jnp.where(explores, novelty(state.known, descriptors), fitness)
+    scores = scores_of(state, fitness, descriptors)
     best, cells = jax.lax.top_k(
       jnp.where(is_there, scores, -jnp.inf), min(_MOST_NOVEL, scores.size))
     number = jnp.where(explores, _MOST_NOVEL, _FITTEST)
@@ -151,9 +157,12 @@ def me_es_emitter(
     cells, seen = repertoire.tessellation, evaluated.descriptors
     assert not isinstance(cells, Unstructured)
     is_finite = jnp.all(jnp.isfinite(seen[0]))
+    points, num_added = state.known
+    row = num_added % _REMEMBERED
     state = state._replace(
-      known=state.known.at[state.turn % _REMEMBERED].set(
-        jnp.where(is_finite, seen[0], jnp.inf)),
+      known=NoveltyArchive(
+        points.at[row].set(jnp.where(is_finite, seen[0], points[row])),
+        num_added + is_finite),
       latest=state.latest.at[state.turn % _LATEST].set(
         jnp.where(is_finite, cells.cell(seen[:1])[0], cells.num_cells)))
     samples = (weights.read(evaluated.genotypes), fitness, seen)
@@ -169,15 +178,6 @@ def me_es_emitter(
     return state._replace(centre=centre, adam=moved, elite=elite)
 
   return Emitter(init, ask, tell, batch_size)
-
-
-def novelty(known: Array, descriptors: Array) -> Array:
-  """Returns the mean distance to the ten nearest that are known, [B]."""
-  squares = jnp.sum((descriptors[:, None] - known) ** 2, axis=2)
-  nearest = jnp.sqrt(-jax.lax.top_k(-squares, _NEIGHBORS)[0])
-  number = jnp.sum(nearest < jnp.inf, axis=1)
-  total = jnp.sum(jnp.where(nearest < jnp.inf, nearest, 0), axis=1)
-  return total / jnp.maximum(number, 1)
 
 
 def centred_ranks(scores: Array) -> Array:

@@ -1,6 +1,7 @@
 """An archive of descriptors, and how far from it others are.
 
-As in QD-PG (Pierrot et al., 2022, arXiv:2006.08505), of single states'.
+Of single states in QD-PG (Pierrot et al., 2022, arXiv:2006.08505), of agents in
+ME-ES (Colas et al., 2020, arXiv:2003.01825).
 """
 
 from typing import NamedTuple
@@ -21,10 +22,25 @@ class NoveltyArchive(NamedTuple):
   num_added: Array  # int32 [], so far.
 
 
-def novelty(archive: NoveltyArchive, points: Array, k: int) -> Array:
-  """Returns points' [B, D] mean squared distances to the k nearest, [B].
+def empty_archive(size: int, num_dimensions: int) -> NoveltyArchive:
+  """Returns an archive of at most M = size descriptors, without any."""
+  return NoveltyArchive(
+    jnp.zeros((size, num_dimensions), jnp.float32), jnp.zeros((), jnp.int32))
 
-  To all, if the archive holds fewer; 0 if it's empty.
+
+def novelty(
+  archive: NoveltyArchive, points: Array, k: int, power: int = 2
+) -> Array:
+  """Returns points' mean distances, or their squares, to the k nearest.
+
+  Args:
+    archive: of M descriptors; all count, if it holds fewer than k.
+    points: [B, D].
+    k: >= 1.
+    power: of the distances, 1 or 2.
+
+  Returns:
+    [B]; 0 if the archive is empty.
   """
   k = min(k, archive.points.shape[0])
   num = jnp.minimum(archive.num_added, k)
@@ -33,7 +49,8 @@ def novelty(archive: NoveltyArchive, points: Array, k: int) -> Array:
 
   def of_point(point: Array) -> Array:
     nearest = -jax.lax.top_k(-_squares(archive, point), k)[0]
-    return share * jnp.sum(jnp.where(jnp.arange(k) < num, nearest, 0))
+    nearest = jnp.where(jnp.arange(k) < num, nearest, 0)
+    return share * jnp.sum(nearest if power == 2 else jnp.sqrt(nearest))
 
   return jax.lax.map(of_point, points, batch_size=_ROWS)
 

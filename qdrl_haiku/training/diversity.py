@@ -35,9 +35,7 @@ def two_critics(
   one = shared.learner
 
   def init(key: Key) -> PairState:
-    archive = map_elites.NoveltyArchive(
-      jnp.zeros((_ARCHIVE_SIZE, num_dimensions), jnp.float32),
-      jnp.zeros((), jnp.int32))
+    archive = map_elites.empty_archive(_ARCHIVE_SIZE, num_dimensions)
     return PairState(jax.vmap(one.init)(jax.random.split(key)), archive)
 
   def update(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import map_elites
-from qdrl_haiku.map_elites.me_es_emitter import centred_ranks, novelty
+from qdrl_haiku.map_elites.me_es_emitter import centred_ranks
 
 _KEY = jax.random.key(0)
 _GRID = map_elites.Grid((8,), (0.0,), (8.0,))
@@ -66,7 +66,8 @@ def test_an_update_is_that_of_the_paper(goal, size):
   expected = centre - 0.01 * gradient / (abs(gradient) + 1e-8)
   np.testing.assert_allclose(told.centre, expected, rtol=1e-6)
   np.testing.assert_allclose(told.adam.mu, 0.1 * gradient, rtol=1e-4)
-  assert told.known[0] == descriptors[0] and told.turn == 1
+  assert told.known.points[0] == descriptors[0] and told.turn == 1
+  assert told.known.num_added == 1
   assert told.latest[0] == int(descriptors[0, 0])
 
 
@@ -98,24 +99,12 @@ def test_one_that_is_not_finite_begins_anew():
   *_, state = _generation(
     _config("exploit"), 5, None, fitness, descriptors, _KEY)
   # Nothing is learned of samples without fitness, but for the L2 term.
-  assert np.all(np.isfinite(state.centre)) and np.all(np.isinf(state.known))
+  assert np.all(np.isfinite(state.centre)) and not state.known.num_added
+  assert np.all(np.isfinite(state.known.points))
   broken = state._replace(centre=state.centre * np.inf)
   *_, told = _generation(
     _config("exploit"), 5, broken, fitness, descriptors, _KEY)
   np.testing.assert_array_equal(told.centre, 10 * told.elite["steps"])
-
-
-def test_novelty_is_the_mean_distance_to_the_ten_nearest():
-  rng = np.random.default_rng(0)
-  known, points = rng.normal(size=(15, 2)), rng.normal(size=(4, 2))
-  known[12:] = np.inf
-  distances = np.linalg.norm(points[:, None] - known[:12], axis=2)
-  for number in (12, 3, 0):
-    some = np.where(np.arange(15)[:, None] < number, known, np.inf)
-    expected = np.sort(distances[:, :number], axis=1)[:, :10].sum(axis=1)
-    np.testing.assert_allclose(
-      novelty(jnp.asarray(some), jnp.asarray(points)),
-      expected / max(min(number, 10), 1), rtol=1e-5)
 
 
 def test_equal_scores_share_their_rank():

@@ -39,14 +39,16 @@ def test_an_archive_holds_what_was_far_from_all_before(capacity):
   np.testing.assert_array_equal(archive.points[: len(expected)], expected)
 
 
+@pytest.mark.parametrize("power", [1, 2])
 @pytest.mark.parametrize("size", [0, 3, 50])
-def test_novelty_is_the_mean_square_of_the_nearest(size):
+def test_novelty_is_the_mean_power_of_the_nearest_distances(size, power):
   rng = np.random.default_rng(1)
   held, points = rng.normal(size=(size, 3)), rng.normal(size=(2000, 3))
   archive = map_elites.NoveltyArchive(
     jnp.zeros((64, 3)).at[:size].set(held), jnp.int32(size))
   squares = np.sort(((points[:, None] - held) ** 2).sum(-1), axis=1)[:, :5]
-  expected = squares.mean(1) if size else np.zeros(2000)
-  found = jax.jit(map_elites.novelty, static_argnums=2)(
-    archive, jnp.float32(points), 5)
+  powers = squares if power == 2 else np.sqrt(squares)
+  expected = powers.mean(1) if size else np.zeros(2000)
+  found = jax.jit(map_elites.novelty, static_argnums=(2, 3))(
+    archive, jnp.float32(points), 5, power)
   np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
