@@ -45,11 +45,15 @@ def progress_of_waiting(describe: Callable[[], str]) -> Iterator[None]:
       if text := describe():
         say(f"{text}, {time.monotonic() - start:.0f} s so far")
 
-  threading.Thread(target=tick, daemon=True).start()
+  ticker = threading.Thread(target=tick, daemon=True)
+  ticker.start()
   try:
     yield
   finally:
     is_over.set()
+    # Or it could be the last to hold the programs when the process ends, which
+    # jaxlib can't delete then but by aborting.
+    ticker.join()
 
 
 def say(message: str) -> None:

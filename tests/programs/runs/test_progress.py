@@ -1,5 +1,6 @@
 """Tests of what a run says on the terminal."""
 
+import threading
 import time
 
 import pytest
@@ -31,8 +32,11 @@ def test_a_line_says_how_far_how_good_how_fast_and_how_long(clock, capsys):
 def test_every_so_often_a_line_says_what_is_waited_for(capsys, monkeypatch):
   monkeypatch.setattr(progress_lib, "_SECONDS", 0.01)
   texts = ["compiling train", "", "compiling evaluate"]
+  before = set(threading.enumerate())
   with progress_lib.progress_of_waiting(lambda: texts.pop(0) if texts else ""):
     while texts:
       time.sleep(0.01)
   assert capsys.readouterr().out == (
     "compiling train, 0 s so far\ncompiling evaluate, 0 s so far\n")
+  # A thread that ends later would have programs deleted as Python ends.
+  assert set(threading.enumerate()) <= before
