@@ -175,8 +175,8 @@ def _after(steps, placement):
    ], [[(1,)], [(4,)]]),
   ([
      *_ME_PBT, "--env_name=rastrigin_pair", "--container=mome",
-     "--front_size=3", "--repertoire_interval=1", "--num_reevaluations=0"],
-   [[(1,)], [_after(40, 2), _after(80, 1), _after(120, 2)]]),
+     "--front_size=3"],
+   [[_after(40, 1), _after(120, 2)], [_after(40, 2), _after(120, 1)]]),
   # All of them look again at their shares of the elites.
   ([*_ME_PBT, "--num_reevaluations=3"],
    [[(2, "--noshard_repertoire")], [("2x2", "--shard_repertoire")]]),
