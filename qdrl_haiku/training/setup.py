@@ -140,7 +140,7 @@ class Setup(NamedTuple):
 
   @property
   def qd(self) -> MapElites:
-    """What `map_elites` has, where it isn't None: read it by this name."""
+    """Returns `map_elites`, where it isn't None: read it by this name."""
     assert self.map_elites is not None
     return self.map_elites
 
