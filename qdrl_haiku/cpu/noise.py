@@ -20,7 +20,8 @@ def normal_noise(
 
   Up to rounding they are those of `jax.random.normal`, which takes 65
   microseconds for [256, 6]: a loop over the last axis is too short for vector
-  instructions, and each of 20 rounds is a kernel. One vector as one takes 14.
+  instructions, and each of the 20 rounds of the generator (threefry) is a
+  kernel. Drawing one vector as one kernel takes 14.
   """
   size = math.prod(shape)
 

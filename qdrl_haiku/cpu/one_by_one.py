@@ -2,7 +2,9 @@
 
 One member's numbers then depend, to the last bit, on that member only. The same
 function under `jax.vmap` is compiled to other code for each number of members,
-and that code rounds differently.
+and that code rounds differently: a product with one member is no batched
+product; elementwise operations are fused with others, so that other
+multiplications and additions become one instruction with one rounding.
 
 A loop's body is compiled by itself, and is the same program whatever is around
 it, with two exceptions that are prevented here: XLA dissolves loops that it
