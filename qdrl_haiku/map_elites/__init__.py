@@ -6,38 +6,75 @@ A repertoire knows no learner, actor or environment: it stores any pytree.
 from typing import NoReturn
 
 from qdrl_haiku.map_elites import storage
-from qdrl_haiku.map_elites.ascii_emitter import (
-  CrossFn,
-  Episodes,
-  ascii_emitter,
-  ascii_loss,
-  ascii_weights,
-)
 from qdrl_haiku.map_elites.aurora import Aurora, AuroraConfig, aurora
 from qdrl_haiku.map_elites.candidates import Candidates
-from qdrl_haiku.map_elites.cma_emitter import cma_emitter
-from qdrl_haiku.map_elites.cma_es import Strategies, cma_es
-from qdrl_haiku.map_elites.containers import (
+from qdrl_haiku.map_elites.containers.container import (
   Again,
   Container,
   cells,
   one_per_place,
 )
-from qdrl_haiku.map_elites.critic_emitter import (
-  Teacher,
-  dcrl_emitter,
-  dcrl_similarity,
-  pga_emitter,
+from qdrl_haiku.map_elites.containers.dominated_novelty import dominated_novelty
+from qdrl_haiku.map_elites.containers.fronts import (
+  OBJECTIVES,
+  mome,
+  nsga2,
+  spea2,
+)
+from qdrl_haiku.map_elites.containers.low_spread import (
+  SPREAD,
+  descriptor_spread,
+  low_spread,
+)
+from qdrl_haiku.map_elites.containers.resampling import (
+  DeepArchive,
+  Resampling,
+  deep_archive,
+)
+from qdrl_haiku.map_elites.containers.soft_cells import (
+  SoftThresholds,
+  soft_cells,
+)
+from qdrl_haiku.map_elites.containers.threshold_archive import (
+  ThresholdArchive,
+  threshold_archive,
 )
 from qdrl_haiku.map_elites.describers import (
   EPISODES,
   OWN_DESCRIPTORS,
   Describer,
 )
-from qdrl_haiku.map_elites.dominated_novelty import dominated_novelty
-from qdrl_haiku.map_elites.emitters import Emitter, Evaluated, check
-from qdrl_haiku.map_elites.fronts import OBJECTIVES, mome, nsga2, spea2
-from qdrl_haiku.map_elites.gradient_arborescence import cma_mega, omg_mega
+from qdrl_haiku.map_elites.emitters.ascii import (
+  CrossFn,
+  Episodes,
+  ascii_emitter,
+  ascii_loss,
+  ascii_weights,
+)
+from qdrl_haiku.map_elites.emitters.cma import cma_emitter
+from qdrl_haiku.map_elites.emitters.cma_es import Strategies, cma_es
+from qdrl_haiku.map_elites.emitters.critic import (
+  Teacher,
+  dcrl_emitter,
+  dcrl_similarity,
+  pga_emitter,
+)
+from qdrl_haiku.map_elites.emitters.emitter import Emitter, Evaluated, check
+from qdrl_haiku.map_elites.emitters.gradient_arborescence import (
+  cma_mega,
+  omg_mega,
+)
+from qdrl_haiku.map_elites.emitters.me_es import (
+  EvolutionStrategy,
+  me_es_emitter,
+)
+from qdrl_haiku.map_elites.emitters.multi import multi_emitter
+from qdrl_haiku.map_elites.emitters.pbt import (
+  Agents,
+  PBTEmitterState,
+  pbt_emitter,
+)
+from qdrl_haiku.map_elites.emitters.rankings import RANKINGS
 from qdrl_haiku.map_elites.loop import (
   EvaluateFn,
   add_and_tell,
@@ -47,42 +84,19 @@ from qdrl_haiku.map_elites.loop import (
   metrics,
   step,
 )
-from qdrl_haiku.map_elites.low_spread import (
-  SPREAD,
-  descriptor_spread,
-  low_spread,
-)
-from qdrl_haiku.map_elites.me_es_emitter import EvolutionStrategy, me_es_emitter
-from qdrl_haiku.map_elites.multi_emitter import multi_emitter
 from qdrl_haiku.map_elites.novelty import (
   NoveltyArchive,
   add_novel,
   empty_archive,
   novelty,
 )
-from qdrl_haiku.map_elites.pbt_emitter import (
-  Agents,
-  PBTEmitterState,
-  pbt_emitter,
-)
-from qdrl_haiku.map_elites.rankings import RANKINGS
 from qdrl_haiku.map_elites.repertoire import PlacesFn, Repertoire
-from qdrl_haiku.map_elites.resampling import (
-  DeepArchive,
-  Resampling,
-  deep_archive,
-)
-from qdrl_haiku.map_elites.soft_cells import SoftThresholds, soft_cells
 from qdrl_haiku.map_elites.tessellation import (
   CVT,
   Grid,
   Tessellation,
   Unstructured,
   cvt,
-)
-from qdrl_haiku.map_elites.threshold_archive import (
-  ThresholdArchive,
-  threshold_archive,
 )
 from qdrl_haiku.map_elites.variation import (
   Elite,

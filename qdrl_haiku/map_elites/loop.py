@@ -10,9 +10,13 @@ import jax
 import jax.numpy as jnp
 
 from qdrl_haiku import checks
-from qdrl_haiku.map_elites.containers import Container, fill_container
+from qdrl_haiku.map_elites.containers.container import Container, fill_container
 from qdrl_haiku.map_elites.describers import EPISODES, Describer
-from qdrl_haiku.map_elites.emitters import Emitter, Evaluated, check_emitter_ask
+from qdrl_haiku.map_elites.emitters.emitter import (
+  Emitter,
+  Evaluated,
+  check_emitter_ask,
+)
 from qdrl_haiku.map_elites.repertoire import Repertoire
 from qdrl_haiku.prng import OfGeneration
 from qdrl_haiku.types import Array, Key, Metrics, Tree

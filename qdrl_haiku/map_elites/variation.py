@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import flatten_util
 
-from qdrl_haiku.map_elites.emitters import Emitter
+from qdrl_haiku.map_elites.emitters.emitter import Emitter
 from qdrl_haiku.map_elites.repertoire import Repertoire
 from qdrl_haiku.types import Array, Hyperparams, Key, Tree
 

@@ -8,7 +8,6 @@ from qdrl_haiku.training.config import (
   default_training_interval,
   training_iteration_steps,
 )
-from qdrl_haiku.training.describers import learned_descriptor, make_describer
 from qdrl_haiku.training.generation import (
   init,
   prepare,
@@ -16,7 +15,12 @@ from qdrl_haiku.training.generation import (
   step,
 )
 from qdrl_haiku.training.learning import train_members
-from qdrl_haiku.training.repertoire_config import RepertoireConfig
+from qdrl_haiku.training.repertoires.config import RepertoireConfig
+from qdrl_haiku.training.repertoires.describers import (
+  learned_descriptor,
+  make_describer,
+)
+from qdrl_haiku.training.repertoires.teachers import teacher
 from qdrl_haiku.training.search_spaces import search_space, with_hyperparameters
 from qdrl_haiku.training.setup import MapElites, Part, Setup
 from qdrl_haiku.training.skills import coverage_evaluation, skill_evaluation
@@ -27,4 +31,3 @@ from qdrl_haiku.training.state import (
   State,
   Trainer,
 )
-from qdrl_haiku.training.teachers import teacher

@@ -30,8 +30,8 @@ from qdrl_haiku import (
   trees,
 )
 from qdrl_haiku.distributed import sharding
-from qdrl_haiku.training import emitters as emitters_lib
 from qdrl_haiku.training import members as members_lib
+from qdrl_haiku.training.repertoires import emitters as emitters_lib
 from qdrl_haiku.training.setup import Setup
 from qdrl_haiku.training.state import (
   Best,

@@ -10,7 +10,8 @@ import pytest
 from qdrl_haiku import actors, controllers, map_elites, training
 from qdrl_haiku.prng import OfGeneration
 from qdrl_haiku.programs import experiment
-from qdrl_haiku.training import emitters, quality_diversity
+from qdrl_haiku.training import quality_diversity
+from qdrl_haiku.training.repertoires import emitters
 from tests.training import common
 
 _KEY = jax.random.key(3)

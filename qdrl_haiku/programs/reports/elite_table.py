@@ -15,7 +15,7 @@ from qdrl_haiku.map_elites import (
   Unstructured,
   storage,
 )
-from qdrl_haiku.map_elites.multi_emitter import FOUND_BY
+from qdrl_haiku.map_elites.emitters.multi import FOUND_BY
 from qdrl_haiku.programs.drawing import heatmaps
 from qdrl_haiku.programs.drawing.figure import ORANGE, Figure, Trace
 from qdrl_haiku.programs.reports import with_plotly

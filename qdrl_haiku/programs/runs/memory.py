@@ -15,8 +15,8 @@ from qdrl_haiku import files, specs, types
 from qdrl_haiku.distributed import sharding
 from qdrl_haiku.programs.runs import reevaluation
 from qdrl_haiku.training import config as config_lib
-from qdrl_haiku.training import describers, teachers
 from qdrl_haiku.training import members as members_lib
+from qdrl_haiku.training.repertoires import describers, teachers
 from qdrl_haiku.training.setup import Setup
 from qdrl_haiku.training.state import InitialStates, State, Trainer
 

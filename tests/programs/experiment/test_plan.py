@@ -11,7 +11,7 @@ from qdrl_haiku import controllers, training
 from qdrl_haiku.programs import experiment
 from qdrl_haiku.programs.experiment.plan import plan_experiment
 from qdrl_haiku.programs.storage.directory import RunDirectory
-from qdrl_haiku.training import emitters
+from qdrl_haiku.training.repertoires import emitters
 
 _MAZE = {
   "env_name": "point_maze", "learner": "td3", "hidden_layer_sizes": (4,)}

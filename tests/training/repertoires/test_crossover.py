@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import environments, map_elites, specs
-from qdrl_haiku.training import crossover
+from qdrl_haiku.training.repertoires import crossover
 from tests import toy
-from tests.training import common, test_teachers
+from tests.training import common
+from tests.training.repertoires import test_teachers
 
 
 def _setup(learner=None, **changes):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import map_elites, prng
-from qdrl_haiku.map_elites.multi_emitter import multi_emitter_shares
+from qdrl_haiku.map_elites.emitters.multi import multi_emitter_shares
 
 # An individual's genotype is its descriptor, and names its cell.
 _GRID = map_elites.Grid((20,), (0.0,), (20.0,))

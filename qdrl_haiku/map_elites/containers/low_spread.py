@@ -6,7 +6,7 @@ Macé et al. (2023), "The quality-diversity transformer", arXiv:2303.16207.
 import jax.numpy as jnp
 
 from qdrl_haiku.map_elites.candidates import Candidates
-from qdrl_haiku.map_elites.containers import (
+from qdrl_haiku.map_elites.containers.container import (
   Container,
   check_has_cells,
   one_per_place,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import map_elites, types
-from qdrl_haiku.map_elites.ascii_emitter import record_episodes
+from qdrl_haiku.map_elites.emitters.ascii import record_episodes
 
 _T = 3
 

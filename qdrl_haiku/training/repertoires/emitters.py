@@ -8,12 +8,13 @@ import jax
 from qdrl_haiku import config as config_lib
 from qdrl_haiku import map_elites, names, prng, trees
 from qdrl_haiku.distributed import sharding
-from qdrl_haiku.map_elites.containers import check_container_functions
+from qdrl_haiku.map_elites.containers.container import check_container_functions
 from qdrl_haiku.map_elites.variation import IsWeightFn, is_running_state
-from qdrl_haiku.training import crossover, population, teachers
 from qdrl_haiku.training import members as members_lib
+from qdrl_haiku.training import population
 from qdrl_haiku.training import setup as setup_lib
 from qdrl_haiku.training.learning import train_members
+from qdrl_haiku.training.repertoires import crossover, teachers
 from qdrl_haiku.training.setup import Setup
 from qdrl_haiku.training.state import Members
 from qdrl_haiku.types import Array, Hyperparams, Key, Metrics, Tree

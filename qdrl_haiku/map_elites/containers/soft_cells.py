@@ -13,12 +13,12 @@ import jax.numpy as jnp
 from qdrl_haiku import checks
 from qdrl_haiku.config import Settings, setting
 from qdrl_haiku.map_elites.candidates import Candidates
-from qdrl_haiku.map_elites.containers import (
+from qdrl_haiku.map_elites.containers.container import (
   Container,
   check_has_cells,
   one_per_place,
 )
-from qdrl_haiku.map_elites.emitters import Evaluated
+from qdrl_haiku.map_elites.emitters.emitter import Evaluated
 from qdrl_haiku.map_elites.repertoire import Repertoire, best_of_cells
 from qdrl_haiku.map_elites.tessellation import Tessellation, Unstructured
 from qdrl_haiku.types import Array, Tree

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import map_elites
-from qdrl_haiku.map_elites.me_es_emitter import centred_ranks
+from qdrl_haiku.map_elites.emitters.me_es import centred_ranks
 
 _KEY = jax.random.key(0)
 _GRID = map_elites.Grid((8,), (0.0,), (8.0,))

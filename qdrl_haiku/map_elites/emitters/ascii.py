@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from qdrl_haiku import trees
-from qdrl_haiku.map_elites.emitters import Emitter, Evaluated
+from qdrl_haiku.map_elites.emitters.emitter import Emitter, Evaluated
 from qdrl_haiku.map_elites.repertoire import Repertoire
 from qdrl_haiku.map_elites.variation import VariationFn, emit_offspring
 from qdrl_haiku.types import Array, Key, Tree

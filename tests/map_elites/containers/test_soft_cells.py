@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import map_elites
-from qdrl_haiku.map_elites.soft_cells import THRESHOLD
+from qdrl_haiku.map_elites.containers.soft_cells import THRESHOLD
 
 _GRID = map_elites.Grid((4,), (0.0,), (4.0,))
 _RATE, _LEAST = 0.3, -2.0

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import map_elites
-from qdrl_haiku.map_elites import containers, pareto
+from qdrl_haiku.map_elites.containers import container as containers
+from qdrl_haiku.map_elites.containers import pareto
 
 _GRID = map_elites.Grid((2, 2), (0.0, 0.0), (1.0, 1.0))
 _SIZE, _WORST, _NEW = 4, (-3.0, -3.0), 12

@@ -15,8 +15,12 @@ import optax
 
 from qdrl_haiku.config import Settings, setting
 from qdrl_haiku.map_elites import variation
-from qdrl_haiku.map_elites.containers import check_has_cells
-from qdrl_haiku.map_elites.emitters import Emitter, Evaluated, one_objective
+from qdrl_haiku.map_elites.containers.container import check_has_cells
+from qdrl_haiku.map_elites.emitters.emitter import (
+  Emitter,
+  Evaluated,
+  one_objective,
+)
 from qdrl_haiku.map_elites.novelty import NoveltyArchive, empty_archive, novelty
 from qdrl_haiku.map_elites.repertoire import Repertoire
 from qdrl_haiku.map_elites.tessellation import Unstructured

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import map_elites
-from qdrl_haiku.map_elites import rankings
+from qdrl_haiku.map_elites.emitters import rankings
 
 _SIZE, _POPULATION = 3, 6
 _KEY = jax.random.key(0)

@@ -22,8 +22,12 @@ from qdrl_haiku.map_elites.candidates import (
   canonical_in_repertoire,
   count_outside,
 )
-from qdrl_haiku.map_elites.containers import Again, Container, check_has_cells
-from qdrl_haiku.map_elites.emitters import Evaluated
+from qdrl_haiku.map_elites.containers.container import (
+  Again,
+  Container,
+  check_has_cells,
+)
+from qdrl_haiku.map_elites.emitters.emitter import Evaluated
 from qdrl_haiku.map_elites.repertoire import Repertoire
 from qdrl_haiku.map_elites.tessellation import (
   MAX_CELLS,

@@ -20,8 +20,8 @@ from qdrl_haiku import (
 )
 from qdrl_haiku.distributed import sharding
 from qdrl_haiku.learners import statistics
-from qdrl_haiku.training import diversity
 from qdrl_haiku.training.config import TeachingConfig, TrainingConfig
+from qdrl_haiku.training.repertoires import diversity
 from qdrl_haiku.training.state import Members
 from qdrl_haiku.types import Array, Key, Metrics, Transition, Tree
 

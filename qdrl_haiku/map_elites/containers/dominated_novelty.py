@@ -17,7 +17,7 @@ import numpy as np
 
 from qdrl_haiku.checks import check_count
 from qdrl_haiku.map_elites.candidates import Candidates
-from qdrl_haiku.map_elites.containers import Container, one_per_place
+from qdrl_haiku.map_elites.containers.container import Container, one_per_place
 from qdrl_haiku.map_elites.repertoire import Repertoire
 from qdrl_haiku.map_elites.tessellation import Unstructured
 from qdrl_haiku.types import Array

@@ -12,10 +12,15 @@ import jax
 import jax.numpy as jnp
 
 from qdrl_haiku import trees
-from qdrl_haiku.map_elites import rankings, variation
-from qdrl_haiku.map_elites.cma_es import Strategies
-from qdrl_haiku.map_elites.containers import check_has_cells
-from qdrl_haiku.map_elites.emitters import Emitter, Evaluated, one_objective
+from qdrl_haiku.map_elites import variation
+from qdrl_haiku.map_elites.containers.container import check_has_cells
+from qdrl_haiku.map_elites.emitters import rankings
+from qdrl_haiku.map_elites.emitters.cma_es import Strategies
+from qdrl_haiku.map_elites.emitters.emitter import (
+  Emitter,
+  Evaluated,
+  one_objective,
+)
 from qdrl_haiku.map_elites.repertoire import Repertoire
 from qdrl_haiku.types import Array, Key, Metrics, Tree
 

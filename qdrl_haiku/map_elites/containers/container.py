@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from qdrl_haiku import checks, trees
-from qdrl_haiku.map_elites.emitters import Evaluated
+from qdrl_haiku.map_elites.emitters.emitter import Evaluated
 from qdrl_haiku.map_elites.repertoire import (
   CELLS,
   PlacesFn,

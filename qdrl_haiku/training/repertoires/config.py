@@ -8,11 +8,11 @@ import jax
 from qdrl_haiku import checks, environments, map_elites, names
 from qdrl_haiku import config as config_lib
 from qdrl_haiku.config import Missing, Settings, setting
-from qdrl_haiku.training import describers
 from qdrl_haiku.training.config import CMAConfig, TeachingConfig
-from qdrl_haiku.training.emitters import parse_emitters
+from qdrl_haiku.training.repertoires import describers
+from qdrl_haiku.training.repertoires.emitters import parse_emitters
+from qdrl_haiku.training.repertoires.tessellations import make_tessellation
 from qdrl_haiku.training.setup import Part
-from qdrl_haiku.training.tessellations import make_tessellation
 
 _TAUGHT = ("pga", "dcrl", "qdpg")
 _TESSELLATIONS = ("grid", "cvt", "none")

@@ -21,9 +21,12 @@ import jax.numpy as jnp
 
 from qdrl_haiku import trees
 from qdrl_haiku.checks import check_count
-from qdrl_haiku.map_elites import pareto
-from qdrl_haiku.map_elites.containers import Container, check_has_cells
-from qdrl_haiku.map_elites.emitters import Evaluated
+from qdrl_haiku.map_elites.containers import pareto
+from qdrl_haiku.map_elites.containers.container import (
+  Container,
+  check_has_cells,
+)
+from qdrl_haiku.map_elites.emitters.emitter import Evaluated
 from qdrl_haiku.map_elites.repertoire import Repertoire
 from qdrl_haiku.map_elites.tessellation import Tessellation, Unstructured
 from qdrl_haiku.types import Array, Metrics, Tree

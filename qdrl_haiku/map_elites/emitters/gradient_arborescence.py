@@ -12,7 +12,10 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from qdrl_haiku.map_elites.cma_es import Strategies, cma_es_parents_weights
+from qdrl_haiku.map_elites.emitters.cma_es import (
+  Strategies,
+  cma_es_parents_weights,
+)
 from qdrl_haiku.types import Array, Key, Tree
 
 GradientsFn = Callable[[Array], Array]

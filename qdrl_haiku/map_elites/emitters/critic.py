@@ -16,7 +16,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku.map_elites.emitters import Emitter, Evaluated
+from qdrl_haiku.map_elites.emitters.emitter import Emitter, Evaluated
 from qdrl_haiku.map_elites.repertoire import Repertoire
 from qdrl_haiku.map_elites.variation import VariationFn, emit_offspring
 from qdrl_haiku.prng import OfGeneration

@@ -11,7 +11,11 @@ import jax
 import jax.numpy as jnp
 
 from qdrl_haiku import trees
-from qdrl_haiku.map_elites.emitters import Emitter, Evaluated, one_objective
+from qdrl_haiku.map_elites.emitters.emitter import (
+  Emitter,
+  Evaluated,
+  one_objective,
+)
 from qdrl_haiku.map_elites.repertoire import Repertoire
 from qdrl_haiku.map_elites.variation import Elite, VariationFn, emit_offspring
 from qdrl_haiku.prng import OfGeneration, fold_in_indices

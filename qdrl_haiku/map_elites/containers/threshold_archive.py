@@ -19,8 +19,8 @@ import jax.numpy as jnp
 
 from qdrl_haiku import trees
 from qdrl_haiku.map_elites.candidates import Candidates
-from qdrl_haiku.map_elites.containers import Container
-from qdrl_haiku.map_elites.emitters import Evaluated
+from qdrl_haiku.map_elites.containers.container import Container
+from qdrl_haiku.map_elites.emitters.emitter import Evaluated
 from qdrl_haiku.map_elites.repertoire import Repertoire
 from qdrl_haiku.map_elites.tessellation import Tessellation, Unstructured
 from qdrl_haiku.types import Array, Tree

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku.map_elites.emitters import Evaluated
+from qdrl_haiku.map_elites.containers.soft_cells import THRESHOLD
+from qdrl_haiku.map_elites.emitters.emitter import Evaluated
 from qdrl_haiku.map_elites.repertoire import Repertoire
-from qdrl_haiku.map_elites.soft_cells import THRESHOLD
 from qdrl_haiku.map_elites.tessellation import Unstructured
 from qdrl_haiku.types import Array, Key, Tree
 

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import learners, map_elites, networks, training, types
-from qdrl_haiku.training import diversity
-from tests.training import common, test_teachers
+from qdrl_haiku.training.repertoires import diversity
+from tests.training import common
+from tests.training.repertoires import test_teachers
 
 
 def _teacher():

@@ -1,0 +1,1 @@
+"""Containers: what of evaluated individuals is kept, and where."""

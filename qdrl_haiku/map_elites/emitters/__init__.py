@@ -1,0 +1,1 @@
+"""Emitters: where the individuals come from that are evaluated next."""

@@ -1,0 +1,1 @@
+"""What a generation with a repertoire is made of, from its settings."""
