@@ -87,14 +87,22 @@ def evaluate_from_states(
   """
   num_steps, shape = env.episode_length, env_states.done.shape
   env_states = collection.remember(learner, env_states)
+  described = getattr(env, "objectives", None)
+
+  def happened(
+    before: environments.State, actions: Array, after: environments.State
+  ) -> types.Transition:
+    transition = collection.collect_transition(before, actions, after)
+    if described:
+      transition.extras["objectives"] = after.info["objectives"]
+    return transition
 
   def advance(before: environments.State) -> tuple[environments.State, Tree]:
     after, actions = step_evaluation(env, learner, states, before)
     return after, (
       look(after) if descriptor_fn else None,
       record(after) if record else None,
-      collection.collect_transition(before, actions, after)
-      if keep_transitions else None)
+      happened(before, actions, after) if keep_transitions else None)
 
   traces = jax.tree.map(
     lambda x: jnp.zeros((num_steps, *x.shape), x.dtype),
@@ -118,7 +126,6 @@ def evaluate_from_states(
 
   t, returns = jnp.zeros((), jnp.int32), jnp.zeros(shape, jnp.float32)
   alive, lengths = jnp.ones(shape, bool), jnp.zeros(shape, jnp.int32)
-  described = getattr(env, "objectives", None)
   objectives = described and jnp.zeros((*shape, len(described.names)))
   *_, returns, lengths, objectives, traces = jax.lax.while_loop(
     unfinished, body,

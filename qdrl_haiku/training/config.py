@@ -125,6 +125,10 @@ class TrainingConfig(Settings):
       (f"n_step={n} times num_envs={size}", n * size))
 
 
+TAUGHT = ("pga", "dcrl", "pgx", "qdpg")
+"""The emitters with a critic that a repertoire's agents share."""
+
+
 @dataclasses.dataclass(frozen=True)
 class TeachingConfig(Settings):
   """Says how agents of a repertoire learn from a critic that they share."""
@@ -133,25 +137,25 @@ class TeachingConfig(Settings):
 
   num_critic_steps: int = setting(
     300,
-    "Steps of the shared critic in each generation, with --emitter=pga, dcrl "
-    "or qdpg.",
+    "Steps of each shared critic in each generation, with --emitter=pga, dcrl, "
+    "pgx or qdpg.",
     low=1, needs="teaching")
   num_policy_steps: int = setting(
     100,
-    "Steps of each offspring that follows the shared critic's gradient, with "
-    "--emitter=pga, dcrl or qdpg.",
+    "Steps of each offspring that follows a shared critic's gradient, with "
+    "--emitter=pga, dcrl, pgx or qdpg.",
     low=1, needs="teaching")
   gradient_share: float | None = setting(
     None,
     "Share of the offspring that follows a gradient; by default 0.5 with "
-    "--emitter=pga or ascii, 0.25 with dcrl, 0.65 with qdpg, half of it that "
-    "of novelty.",
+    "--emitter=pga, pgx or ascii, 0.25 with dcrl, 0.65 with qdpg, half of it "
+    "that of novelty.",
     low=0, high=1, needs="gradients")
   injection_share: float | None = setting(
     None,
     "Share of the offspring that are the shared critic's own policies; by "
-    "default one agent with --emitter=pga, two with qdpg, 0.25 with dcrl. The "
-    "rest are variations.",
+    "default one agent of each critic with --emitter=pga, pgx and qdpg, 0.25 "
+    "with dcrl. The rest are variations.",
     low=0, high=1, needs="teaching")
   offspring_learning_rate: float = setting(
     5e-3, "Adam's learning rate of the offspring that follow the gradient.",

@@ -43,7 +43,7 @@ def _of_n_step(setup: Setup) -> Iterator[str]:
       f"n_step={n} sums rewards by the hyperparameter discount, and the "
       f"learner's are {', '.join(known)}; give it one, or {fix}")
   names = setup.map_elites.emitter_names if setup.map_elites else ()
-  if not {"pga", "dcrl", "qdpg"}.isdisjoint(names):
+  if not set(config_lib.TAUGHT).isdisjoint(names):
     yield (
       f"n_step={n}, but with emitter {', '.join(names)} agents learn from "
       f"single steps; {fix}")
@@ -93,7 +93,8 @@ def _of_repertoire(setup: Setup) -> Iterator[str]:
     if "pbt" in names[1:]:
       yield f"{emitters} pbt has to be the first."
   share = qd.teaching.injection_share
-  for name, most in {"pga": 1, "qdpg": 2}.items():
+  num_objectives = len(env.objectives.names) if env.objectives else 0
+  for name, most in {"pga": 1, "qdpg": 2, "pgx": num_objectives}.items():
     if not share or name not in names or "dcrl" in names:
       continue
     own = [x.batch_size for x in parts if x.name == name]

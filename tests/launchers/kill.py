@@ -62,6 +62,17 @@ COMMANDS = {
     "--tessellation=none", "--container=threshold", "--num_cells=16",
     "--improvement_interval=1", "--num_generations=6", "--describer_epochs=2",
     "--num_critic_steps=4", "--num_policy_steps=2", "--num_reevaluations=2"],
+  "soft": [
+    *(x for x in _REPERTOIRE if not re.search("num_envs|variation", x)),
+    "--emitter=pga:2,cma:4,me_es:5", "--container=soft", "--num_generations=6",
+    "--num_critic_steps=4", "--num_policy_steps=2"],
+  "low_spread": [
+    *_REPERTOIRE, "--num_eval_episodes=2", "--container=low_spread",
+    "--population_size=4", "--num_timesteps=240", "--perturbation_interval=40"],
+  "fronts": [
+    *_REPERTOIRE, "--env_name=rastrigin_pair", "--container=mome",
+    "--front_size=3", "--population_size=4", "--num_timesteps=240",
+    "--perturbation_interval=40"],
   # With parts of a user's own, see `tests/trials`.
   "own_learner_and_controller": [
     *(flag for flag in _PBT if "hidden_layer" not in flag),

@@ -95,7 +95,8 @@ def test_a_run_cut_short_anywhere_ends_as_the_uninterrupted_one(
   ("pbt", 5, (2, 4, 5)), ("mf_pbt", 3, (4,)), ("smerl", 3, (2, 5)),
   ("metra", 3, (4,)),
   ("me_pbt", 5, (3, 4)), ("own_learner_and_controller", 3, (2, 5)),
-  ("own_emitter_and_container", 3, (2, 5)), ("aurora", 2, (2, 5))])
+  ("own_emitter_and_container", 3, (2, 5)), ("aurora", 2, (2, 5)),
+  ("soft", 2, (2, 5)), ("low_spread", 3, (4,)), ("fronts", 3, (2, 5))])
 def test_a_run_killed_after_generations_ends_as_the_uninterrupted_one(
   name, interval, generations, cache, straight, tmp_path
 ):

@@ -36,13 +36,14 @@ _OTHERS = {
     *_ARM, "--emitter=ga", "--variation_batch_size=6", "--iso_sigma=0.5",
     "--tessellation=none", "--grid_shape=4,4", "--num_reevaluations=2",
     "--reevaluation_interval=1"),
-  # ME-PBT, which fills Pareto fronts.
+  # ME-PBT, which fills Pareto fronts, and a critic of each objective.
   "fronts": (
     *_ARM[2:-1], "--learner=td3", "--env_name=rastrigin_pair",
-    "--emitter=pbt:2,ga:4", "--container=mome", "--grid_shape=4,4",
+    "--emitter=pbt:2,pgx:4", "--container=mome", "--grid_shape=4,4",
     "--front_size=3", "--num_replaced=1", "--num_replaced_by_samples=1",
     "--num_envs=2", "--batch_size=8", "--min_replay_size=16",
-    "--perturbation_interval=16", "--num_reevaluations=2"),
+    "--perturbation_interval=16", "--num_reevaluations=2",
+    "--num_critic_steps=4", "--num_policy_steps=2"),
   # All emitters, one of them a user's own.
   "mix": (
     "--learner=td3", "--env_name=point_maze", "--episode_length=10",

@@ -138,7 +138,7 @@ def _settings(setup: Setup, part: str) -> str:
       members, varied = ["the numbers in emitter"], []
     is_named = setup.trains_members or not varied
     agents = ["num_initial_genotypes", *varied, *members * is_named]
-    taught = not {"pga", "dcrl", "qdpg"}.isdisjoint(qd.emitter_names)
+    taught = not set(config_lib.TAUGHT).isdisjoint(qd.emitter_names)
   learning = ["batch_size", *["num_critic_steps"] * taught]
   if setup.on_policy:
     learning = ["rollout_length", "num_envs", *members]

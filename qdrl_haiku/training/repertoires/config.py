@@ -8,13 +8,12 @@ import jax
 from qdrl_haiku import checks, environments, map_elites, names
 from qdrl_haiku import config as config_lib
 from qdrl_haiku.config import Missing, Settings, setting
-from qdrl_haiku.training.config import CMAConfig, TeachingConfig
+from qdrl_haiku.training.config import TAUGHT, CMAConfig, TeachingConfig
 from qdrl_haiku.training.repertoires import describers
 from qdrl_haiku.training.repertoires.emitters import parse_emitters
 from qdrl_haiku.training.repertoires.tessellations import make_tessellation
 from qdrl_haiku.training.setup import Part
 
-_TAUGHT = ("pga", "dcrl", "qdpg")
 _TESSELLATIONS = ("grid", "cvt", "none")
 ContainerFn = Callable[
   ["RepertoireConfig", map_elites.Tessellation, int], map_elites.Container]
@@ -81,11 +80,12 @@ class RepertoireConfig(Settings):
     "agents that follow the gradient of a shared critic (PGA-MAP-Elites); "
     "dcrl: as pga, and policies of that critic for descriptors of elites "
     "(DCRL-MAP-Elites); qdpg: as pga, and agents that follow the gradient of a "
-    "second critic, of what is novel (QD-PG); cma: samples of CMA-ES, which "
-    "moves to where they improve the repertoire (CMA-ME); me_es: samples "
-    "around one agent, which an evolution strategy moves (ME-ES); ascii: "
-    "variations, and agents that take over better steps of others' episodes "
-    "(ASCII-MAP-Elites); or package.module:function, a function of the "
+    "second critic, of what is novel (QD-PG); pgx: as pga, with a critic of "
+    "each objective (MOME-PGX); cma: samples of CMA-ES, which moves to where "
+    "they improve the repertoire (CMA-ME); me_es: samples around one agent, "
+    "which an evolution strategy moves (ME-ES); ascii: variations, and agents "
+    "that take over better steps of others' episodes (ASCII-MAP-Elites); or "
+    "package.module:function, a function of the "
     "training.Setup that returns a map_elites.Emitter. Several emitters take "
     "numbers of agents, like pbt:10,pga:32,ga:32; without numbers, like "
     "pga,ga, their shares adapt.")
@@ -262,7 +262,7 @@ class RepertoireConfig(Settings):
   def missing(self) -> Mapping[str, Missing]:
     """Returns the parts that a repertoire's configuration lacks, by name."""
     by, cause = f"with --emitter={self.emitter}", ("emitter",)
-    taught = any(name in _TAUGHT for name in self.names)
+    taught = any(name in TAUGHT for name in self.names)
     whys: dict[str, str] = {}
     if not self.has_members:
       needing = ("members", "population_size", "replacement")

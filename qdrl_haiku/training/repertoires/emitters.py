@@ -132,9 +132,9 @@ def _samples(setup: Setup) -> map_elites.Emitter:
 def _taught(
   make: Callable[..., map_elites.Emitter], gradient_share: float,
   injection_share: float | None, setup: Setup, *, num_policies: int = 0,
-  **kind: bool,
+  sees_targets: bool = False, critics: str = "one",
 ) -> map_elites.Emitter:
-  """Makes an emitter with a critic, of default shares of the offspring."""
+  """Makes an emitter with critics, of default shares of the offspring."""
   size = setup.qd.variation_batch_size
   if injection_share is None:  # The greedy policies that there are.
     injection_share = min(num_policies / max(1, size), 1 - gradient_share)
@@ -152,9 +152,17 @@ def _taught(
   return make(
     teachers.teacher(
       env, setup.learner, setup.config, setup.qd.teaching, mesh=setup.mesh,
-      **kind),
+      sees_targets=sees_targets, critics=critics),
     setup.qd.variation_fn, gradient_batch_size=improved,
     injection_batch_size=injected, variation_batch_size=varied)
+
+
+def _of_objectives(setup: Setup) -> map_elites.Emitter:
+  """Makes the emitter of MOME-PGX, with a critic of each objective."""
+  objectives = setup.eval_env.objectives
+  return _taught(
+    map_elites.dcrl_emitter, 0.5, None, setup, critics="objectives",
+    num_policies=len(objectives.names) if objectives else 0)
 
 
 def random_elites(setup: Setup, keys: Key) -> map_elites.Elite:
@@ -213,9 +221,10 @@ EMITTERS: dict[str, setup_lib.EmitterFn] = {
   "pbt": _members_and_variations,
   "pga": functools.partial(
     _taught, map_elites.pga_emitter, 0.5, None, num_policies=1),
+  "pgx": _of_objectives,
   "qdpg": functools.partial(
     _taught, map_elites.dcrl_emitter, 0.65, None, num_policies=2,
-    seeks_novelty=True)}
+    critics="novelty")}
 """Functions that make an emitter of a setup, by name."""
 
 

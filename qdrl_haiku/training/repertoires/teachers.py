@@ -21,7 +21,7 @@ from qdrl_haiku import (
 from qdrl_haiku.distributed import sharding
 from qdrl_haiku.learners import statistics
 from qdrl_haiku.training.config import TeachingConfig, TrainingConfig
-from qdrl_haiku.training.repertoires import diversity
+from qdrl_haiku.training.repertoires import several_critics
 from qdrl_haiku.training.state import Members
 from qdrl_haiku.types import Array, Key, Metrics, Transition, Tree
 
@@ -35,8 +35,9 @@ class TeacherState(NamedTuple):
 
   agent: types.State  # Of the learner whose critics are shared.
   # Transitions of all evaluated agents. If the critic sees targets, extras are
-  # the agent's mean `descriptor` [D] and the `target` [D] that it was made for;
-  # if one seeks novelty, `next_descriptor` [D]; with the bounds -1 and 1.
+  # the agent's mean `descriptor` [D] and the `target` [D] that it was made for,
+  # if one seeks novelty, `next_descriptor` [D], with the bounds -1 and 1; if
+  # there is one of each objective, `objectives` [M].
   replay: replay.ReplayState
   num_restarts: Array  # int32 [], how often it was no longer finite.
 
@@ -45,7 +46,7 @@ def teacher(
   env: environments.BatchedEnvironment, learner: learners.Learner,
   config: TrainingConfig = TrainingConfig(),
   teaching: TeachingConfig = TeachingConfig(), *, sees_targets: bool = False,
-  seeks_novelty: bool = False, mesh: jax.sharding.Mesh | None = None,
+  critics: str = "one", mesh: jax.sharding.Mesh | None = None,
 ) -> map_elites.Teacher:
   """Makes the teacher of `map_elites.pga_emitter` or `dcrl_emitter`.
 
@@ -64,17 +65,20 @@ def teacher(
       transitions, `batch_size` and `min_replay_size` count.
     teaching: for how many steps critic and agents learn.
     sees_targets: whether critic and policy see targets, for `dcrl_emitter`.
-    seeks_novelty: whether half of the agents learn from a second critic, whose
-      rewards are states' distances from an archive (`map_elites.novelty`). Then
-      `dcrl_emitter` is QD-PG's. Not with targets.
+    critics: "one"; "novelty" for a second one, whose rewards are states'
+      distances from an archive (`map_elites.novelty`), with which
+      `dcrl_emitter` is QD-PG's; or "objectives" for one of each objective of
+      the environment (MOME-PGX). Agents are shared out among several evenly,
+      and none of them sees targets.
     mesh: of the devices that share the work, see `training.Setup`.
 
   Raises:
     ValueError: if the learner has no `share`, the environment no descriptor
-      where targets are seen, or a setting doesn't fit them.
+      where it is needed or no objectives where they are, or a setting doesn't
+      fit them.
   """
-  descriptor, shared = _shared(
-    env, learner, teaching, sees_targets, seeks_novelty)
+  descriptor, shared, rewards = _shared(
+    env, learner, teaching, sees_targets, critics)
   critic, buffer = shared.learner, replay.uniform(config.capacity)
   whole = specs.Extended(
     env.observation_spec, "context", descriptor.size if sees_targets else 0)
@@ -85,8 +89,9 @@ def teacher(
     return jnp.clip(scaled, -_FARTHEST, _FARTHEST)
 
   def context(targets: Array) -> Array:
-    if seeks_novelty:
-      return diversity.halves(targets.shape[0])
+    if rewards:
+      return several_critics.even_shares(
+        targets.shape[0], len(rewards.prefixes))
     return scaled(targets) if sees_targets else targets[..., :0]
 
   def init(key: Key) -> TeacherState:
@@ -94,12 +99,13 @@ def teacher(
     observation, action = specs.zeros((env.observation_spec, env.action_spec))
     place = jnp.zeros(descriptor.size, jnp.float32)
     number = jnp.zeros((), jnp.float32)
-    names = ["descriptor", "target"] if sees_targets else []
-    names += [diversity.PLACE] if seeks_novelty else []
+    extras = dict.fromkeys(
+      ["descriptor", "target"] if sees_targets else [], place)
+    if rewards:
+      extras = {rewards.extra: jnp.zeros(rewards.size, jnp.float32)}
     example = Transition(
       observation=observation, action=action, reward=number, discount=number,
-      next_observation=observation,
-      extras=dict.fromkeys(names, place))
+      next_observation=observation, extras=extras)
     return TeacherState(
       critic.init(key), buffer.init(example), jnp.zeros((), jnp.int32))
 
@@ -116,8 +122,9 @@ def teacher(
         name: jnp.broadcast_to(
           scaled(x)[:, None, None], (*shape, descriptor.size))
         for name, x in of_agents.items()}
-    if seeks_novelty:
-      extras = {diversity.PLACE: scaled(transitions.extras[diversity.PLACE])}
+    if rewards:
+      extra = transitions.extras[rewards.extra]
+      extras = {rewards.extra: scaled(extra) if critics == "novelty" else extra}
     rows = jax.tree.map(
       lambda x: x.reshape(-1, *x.shape[3:]), transitions._replace(extras=extras)
     )
@@ -125,9 +132,10 @@ def teacher(
     valid &= trees.all_finite_leaves(rows)
     agent = critic.observe(state.agent, statistics.left_out_unless(
       valid, with_target(rows.observation, rows)))
-    if seeks_novelty:
-      archived = platform.decision(diversity.remember_places)
-      agent = sharding.run_replicated(mesh, archived)(agent, rows, valid)
+    if rewards:
+      archived = platform.decision(rewards.remember)
+      agent = agent._replace(archive=sharding.run_replicated(mesh, archived)(
+        agent.archive, rows.extras[rewards.extra], valid))
     return state._replace(
       agent=agent,
       replay=buffer.add_where(state.replay, rows, valid))
@@ -145,7 +153,7 @@ def teacher(
     return rows._replace(
       observation=with_target(rows.observation, rows), reward=reward,
       next_observation=with_target(rows.next_observation, rows),
-      extras=rows.extras if seeks_novelty else {})
+      extras=rows.extras if rewards else {})
 
   def improve(
     state: TeacherState, elites: map_elites.Elite, targets: Array, key: Key
@@ -191,11 +199,14 @@ def teacher(
 
 def _shared(
   env: environments.BatchedEnvironment, learner: learners.Learner,
-  teaching: TeachingConfig, sees_targets: bool, seeks_novelty: bool,
-) -> tuple[environments.Descriptor, learners.SharedCritic]:
+  teaching: TeachingConfig, sees_targets: bool, critics: str,
+) -> tuple[
+  environments.Descriptor, learners.SharedCritic, several_critics.Rewards | None
+]:
   """Returns what a teacher needs, or refuses what doesn't have it."""
   descriptor = env.descriptor or environments.Descriptor((), (), ())
-  if (sees_targets or seeks_novelty) and not descriptor.size:
+  compares = sees_targets or critics == "novelty"
+  if compares and not descriptor.size:
     raise ValueError(
       "this emitter's critic needs an environment with state descriptors; take "
       "one that has, give yours a Descriptor, or take pga.")
@@ -204,19 +215,27 @@ def _shared(
       "this emitter's agents learn from critics that they share, and the "
       "learner can't share its own; take td3, or give yours `share`.")
   bounds = (*descriptor.lower, *descriptor.upper)
-  if (sees_targets or seeks_novelty) and not all(map(math.isfinite, bounds)):
+  if compares and not all(map(math.isfinite, bounds)):
     raise ValueError(
       "this emitter compares descriptors in units of their bounds, and "
       f"those of {', '.join(descriptor.names)} aren't all finite; give the "
       "environment's descriptor finite ones, or take pga.")
-  shared = learner.share(descriptor.size if sees_targets else 0)
-  if seeks_novelty:
-    shared = diversity.two_critics(shared, descriptor.size)
+  shared, rewards = learner.share(descriptor.size if sees_targets else 0), None
+  if critics == "novelty":
+    rewards = several_critics.rewards_and_novelty(descriptor)
+  elif critics == "objectives":
+    if env.objectives is None:
+      raise ValueError(
+        "this emitter has a critic of each objective, and the environment "
+        "reports none; take one that does, such as halfcheetah_uni, or pga.")
+    rewards = several_critics.one_per_objective(env.objectives)
+  if rewards:
+    shared = several_critics.several_critics(shared, rewards)
   if teaching.num_critic_steps % shared.learner.batches_per_update:
     raise ValueError(
       f"num_critic_steps={teaching.num_critic_steps} must be a multiple of the "
       f"{shared.learner.batches_per_update} critic steps of an update.")
-  return descriptor, shared
+  return descriptor, shared, rewards
 
 
 def _training(
