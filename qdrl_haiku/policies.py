@@ -2,12 +2,14 @@
 
 import functools
 import operator
+from collections.abc import Callable
+from typing import NamedTuple
 
 import distrax
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import platform
+from qdrl_haiku import platform, specs
 
 _MIN_SCALE = 1e-3
 
@@ -22,7 +24,7 @@ class NormalTanh(distrax.Transformed):
   In float32 tanh(x) rounds to exactly 1 or -1 from |x| of about 9 on, so
   samples lie in [-1, 1], and an action at the border does not tell its x any
   more. Where the log-probability of a sample is needed, take
-  `sample_and_log_prob`, which knows x, or keep x by `sample_and_pre_tanh`.
+  `sample_and_log_prob`, which knows x, or keep x by `draw`.
   """
 
   def __init__(self, loc: jax.Array, scale: jax.Array) -> None:
@@ -59,11 +61,11 @@ class NormalTanh(distrax.Transformed):
     """
     return self.bijector.forward(self.distribution.mode())
 
-  def sample_and_pre_tanh(self, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+  def draw(self, key: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Draws an action, and returns the x whose tanh it is.
 
-    Of one x, log-probabilities of `distribution`, the normal variable, differ
-    between policies as those of the action do.
+    Of one x, log-probabilities differ between policies as those of the action
+    do.
 
     Args:
       key: consumed.
@@ -74,6 +76,17 @@ class NormalTanh(distrax.Transformed):
     x, _ = self._draw(key, 1)
     x = jnp.moveaxis(x, 0, -1)[0]
     return jnp.tanh(x), x
+
+  def log_prob_of_drawn(self, x: jax.Array) -> jax.Array:
+    """Returns the log-probability density [...] of the normal variable x."""
+    return self.distribution.log_prob(x)
+
+  def mean_entropy(
+    self, key: jax.Array
+  ) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """Estimates the entropies' mean [] by fresh actions; and tells of these."""
+    action, log_prob = self.sample_and_log_prob(seed=key)
+    return -jnp.mean(log_prob), {"action_saturation": action_saturation(action)}
 
   def _sample_n(self, key: jax.Array, n: int) -> jax.Array:
     x, _ = self._draw(key, n)
@@ -140,3 +153,53 @@ def deterministic_tanh(parameters: jax.Array) -> distrax.Independent:
   """
   return distrax.Independent(
     distrax.Deterministic(jnp.tanh(parameters)), reinterpreted_batch_ndims=1)
+
+
+class Categorical(distrax.Categorical):
+  """One of n actions, int32; with the methods by which `NormalTanh` learns."""
+
+  def __init__(self, logits: jax.Array) -> None:
+    """Takes log-probabilities [..., n], up to a constant."""
+    super().__init__(logits=platform.outputs(logits), dtype=jnp.int32)
+
+  def draw(self, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Draws actions [...], returned twice; 0 if logits aren't finite."""
+    action = jnp.maximum(self.sample(seed=key), 0)
+    return action, action
+
+  def log_prob_of_drawn(self, action: jax.Array) -> jax.Array:
+    """Returns the log-probabilities [...] of actions."""
+    return self.log_prob(action)
+
+  def mean_entropy(
+    self, key: jax.Array
+  ) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """Returns the entropies' mean [], which is exact."""
+    del key
+    return jnp.mean(self.entropy()), {}
+
+
+class Head(NamedTuple):
+  """Holds what the outputs of a stochastic policy's network mean.
+
+  Attributes:
+    name: of the distribution, as `learners.PolicyParts` has it.
+    num_outputs: N.
+    distribution: (outputs [..., N]) -> the distribution of actions.
+  """
+
+  name: str
+  num_outputs: int
+  distribution: Callable[[jax.Array], NormalTanh | Categorical]
+
+
+def head(action: specs.Action) -> Head:
+  """Returns what policies of such actions have."""
+  if isinstance(action, specs.Discrete):
+    return Head("categorical", action.size, Categorical)
+  return Head("normal_tanh", 2 * action.size, normal_tanh)
+
+
+def action_saturation(action: jax.Array) -> jax.Array:
+  """Returns the share of actions at the border, where tanh is flat."""
+  return jnp.mean((jnp.abs(action) > 0.99).astype(jnp.float32))

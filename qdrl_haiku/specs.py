@@ -93,8 +93,8 @@ def action_size(given: int | Action) -> int:
   spec = action_spec(given)
   if isinstance(spec, Discrete):
     raise ValueError(
-      f"actions are one of {spec.size}, and this makes continuous ones; give a "
-      "learner of your own that makes int32 [...].")
+      f"actions are one of {spec.size}, and this makes continuous ones; take "
+      "ppo, or a learner of your own that makes int32 [...].")
   return spec.size
 
 

@@ -144,3 +144,28 @@ def test_deterministic_mode_and_samples_are_the_tanh():
   np.testing.assert_allclose(policy.mode(), expected, rtol=1e-6)
   samples = policy.sample(seed=_KEY, sample_shape=(3,))
   np.testing.assert_allclose(samples, [expected] * 3, rtol=1e-6)
+
+
+def test_a_categorical_policy_is_the_softmax_of_its_outputs():
+  logits = np.float32([[0.5, -2.0, 1.0], [0.0, 40.0, 40.0]])
+  probs = special.softmax(logits.astype(np.float64), axis=-1)
+  policy = policies.Categorical(jnp.asarray(logits))
+  np.testing.assert_array_equal(policy.mode(), [2, 1])
+  entropy, told = policy.mean_entropy(_KEY)
+  np.testing.assert_allclose(
+    entropy, special.entr(probs).sum(-1).mean(), rtol=1e-5)
+  assert told == {}
+  many = policies.Categorical(jnp.repeat(jnp.asarray(logits), 5000, axis=0))
+  action, drawn = many.draw(_KEY)
+  assert action.dtype == jnp.int32 and drawn is action
+  counts = [np.bincount(x, minlength=3) for x in action.reshape(2, -1)]
+  assert np.all(np.abs(np.stack(counts) / 5000 - probs) < 0.03)
+  np.testing.assert_allclose(
+    many.log_prob_of_drawn(action), np.log(
+      np.take_along_axis(np.repeat(probs, 5000, 0), action[:, None], 1)[:, 0]),
+    rtol=1e-5)
+
+
+def test_a_diverged_policy_chooses_an_action_that_there_is():
+  action, _ = policies.Categorical(jnp.full((4, 3), jnp.nan)).draw(_KEY)
+  np.testing.assert_array_equal(action, np.zeros(4))

@@ -32,7 +32,8 @@ class PolicyParts(NamedTuple):
   Attributes:
     layers: of the network, see `networks.PolicyLayers`.
     distribution: "normal_tanh", whose first A of 2A outputs are locations, or
-      "deterministic_tanh"; the action is the tanh of the first A outputs.
+      "deterministic_tanh"; the action is the tanh of the first A outputs. Or
+      "categorical", the index of the largest output.
     statistics: by which `normalize_by_statistics` normalises the first numbers
       of an observation, as many as the statistics have, or None.
   """
@@ -269,8 +270,3 @@ def move_target_networks(
     params = move_target_networks(targets.params, online.params, tau)
     return networks.Variables(params, jax.tree.map(jnp.copy, online.state))
   return jax.tree.map(lambda t, o: t + tau * (o - t), targets, online)
-
-
-def action_saturation(action: types.Array) -> types.Array:
-  """Returns the share of actions at the border, where tanh is flat."""
-  return jnp.mean((jnp.abs(action) > 0.99).astype(jnp.float32))

@@ -29,7 +29,7 @@ _OWN = {
   "max_gradient_norm": Hyperparameter(
     1.0, "length to which longer gradients of PPO's networks are shortened",
     excludes_low=True)}
-_PRE_TANH, _LOG_PROB = _STORES = ("pre_tanh", "log_prob")
+_PRE_TANH, _LOG_PROB = "pre_tanh", "log_prob"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +70,7 @@ class _Steps(NamedTuple):
   """Holds what PPO learns from, per step; observations are normalised."""
 
   observation: types.Array
-  pre_tanh: types.Array
+  drawn: types.Array  # Numbers whose tanh actions are, or discrete actions.
   log_prob: types.Array
   advantage: types.Array
   target: types.Array
@@ -87,28 +87,31 @@ def ppo(
   acted. First the advantages and the critic's targets are computed with the
   critic before its first step. Then `num_epochs` times the rollout is shuffled
   and cut into `num_minibatches`; on each of them policy and critic take a step.
-  Advantages are normalised within a minibatch. The entropy, which has no closed
-  form for the tanh of a normal variable, is estimated by a fresh action for
-  each step.
-  Log-probabilities are those of the number whose tanh an action is, which the
+  Advantages are normalised within a minibatch. Discrete actions are drawn from
+  a categorical distribution. Others are the tanh of a normal variable, whose
+  entropy has no closed form and is estimated by a fresh action for each step;
+  log-probabilities are those of the number whose tanh an action is, which the
   action itself doesn't tell at the border; their differences are the same.
 
   Its hyperparameters are `config.declared`. There is no weight of the
   critic's loss: the networks share nothing, and Adam's steps are the same
   whatever the loss is multiplied by.
 
-  Args and errors are those of `sac`.
+  Args and errors are those of `sac`; actions may be discrete.
 
   Returns:
     The learner; its state is a `PPOState`, its genotype a `PPOGenotype`.
   """
-  action_size = specs.action_size(action_size)
+  action_spec = specs.action_spec(action_size)
+  head = policies.head(action_spec)
+  is_discrete = isinstance(action_spec, specs.Discrete)
+  stores = (_LOG_PROB,) if is_discrete else (_PRE_TANH, _LOG_PROB)
   policy, critic = networks_lib.make_ppo_networks(
-    observation_size, action_size, config.network,
-    config.own_networks(networks, 2 * action_size))
+    observation_size, action_spec, config.network,
+    config.own_networks(networks, head.num_outputs))
   optimizer = base.Optimizer()
   defaults = hyperparameters.default_hyperparameters(
-    config.declared, action_size)
+    config.declared, action_spec.size)
   num_batches = config.num_epochs * config.num_minibatches
 
   def init(key: types.Key) -> PPOState:
@@ -125,10 +128,12 @@ def ppo(
       policy_optimizer_state=optimizer.init(genotype.policy_params),
       critic_optimizer_state=optimizer.init(genotype.critic_params))
 
-  def acting(state: PPOState, observation: types.Array) -> policies.NormalTanh:
+  def acting(
+    state: PPOState, observation: types.Array
+  ) -> policies.NormalTanh | policies.Categorical:
     observation = statistics.normalize_by_statistics(
       state.observation_statistics, observation)
-    return policies.normal_tanh(policy.apply(state.policy_params, observation))
+    return head.distribution(policy.apply(state.policy_params, observation))
 
   @eager.compiled_if_eager()
   def act(
@@ -137,10 +142,9 @@ def ppo(
   ) -> types.Acted:
     del hyperparams  # The policy is stochastic, and needs no noise scale.
     policy_now = acting(state, observation)
-    action, pre_tanh = policy_now.sample_and_pre_tanh(key)
-    log_prob = policy_now.distribution.log_prob(pre_tanh)
-    return types.Acted(
-      action, memory, {_PRE_TANH: pre_tanh, _LOG_PROB: log_prob})
+    action, drawn = policy_now.draw(key)
+    extras = {_PRE_TANH: drawn, _LOG_PROB: policy_now.log_prob_of_drawn(drawn)}
+    return types.Acted(action, memory, {name: extras[name] for name in stores})
 
   def act_greedy(
     state: PPOState, observation: types.Array, memory: types.Tree
@@ -164,7 +168,8 @@ def ppo(
       critic.apply(state.critic_params, next_observation),
       hyperparams["gae_lambda"])
     steps = _Steps(
-      observation=observation, pre_tanh=rollout.extras[_PRE_TANH],
+      observation=observation,
+      drawn=rollout.extras.get(_PRE_TANH, rollout.action),
       log_prob=rollout.extras[_LOG_PROB], advantage=advantage,
       target=value + advantage)
     return jax.tree.map(
@@ -180,15 +185,14 @@ def ppo(
 
     def policy_loss_fn(params: types.Params) -> base.LossAndMore:
       parameters, moved = policy.in_training(params, batch.observation)
-      distribution = policies.normal_tanh(parameters)
-      log_prob = distribution.distribution.log_prob(batch.pre_tanh)
+      distribution = head.distribution(parameters)
+      log_prob = distribution.log_prob_of_drawn(batch.drawn)
       loss = jax.vmap(losses.ppo_policy_loss, in_axes=(0, 0, 0, None))(
         log_prob, batch.log_prob, advantage, hyperparams["clip_epsilon"])
-      action, fresh_log_prob = distribution.sample_and_log_prob(seed=key)
-      entropy = -jnp.mean(fresh_log_prob)
+      entropy, told = distribution.mean_entropy(key)
       loss = jnp.mean(loss) - hyperparams["entropy_cost"] * entropy
       log_ratio = jax.vmap(losses.ppo_log_ratio)(log_prob, batch.log_prob)
-      return loss, ((log_ratio, action, entropy), moved)
+      return loss, ((log_ratio, told | {"policy_entropy": entropy}), moved)
 
     def critic_loss_fn(params: types.Params) -> base.LossAndMore:
       value, moved = critic.in_training(params, batch.observation)
@@ -215,7 +219,7 @@ def ppo(
     transitions: types.Transition, key: types.Key,
   ) -> tuple[PPOState, types.Metrics]:
     check_learner_rollout(
-      transitions, hyperparams, defaults, config.num_minibatches, _STORES)
+      transitions, hyperparams, defaults, config.num_minibatches, stores)
     # The critic's targets are in units of scaled rewards. Normalising them by
     # the size of past values would feed the critic's errors back to it.
     steps = steps_of(state, hyperparams, transitions)
@@ -244,24 +248,23 @@ def ppo(
     batches_per_update=num_batches,
     genotype=lambda state: base.learner_state_parts(state, PPOGenotype),
     from_genotype=from_genotype, declared=config.declared,
-    learns_from="rollout", stores=_STORES,
-    policy=base.policy_parts(policy, "normal_tanh"))
+    learns_from="rollout", stores=stores,
+    policy=base.policy_parts(policy, head.name))
 
 
 def _metrics(
   of_policy: base.Descent, of_critic: base.Descent, clip_epsilon: types.Array
 ) -> types.Metrics:
   """Returns what is told of a step of the policy and one of the critic."""
-  log_ratio, action, entropy = of_policy.more
+  log_ratio, told = of_policy.more
   ratio = jnp.exp(log_ratio)
   is_clipped = jnp.abs(ratio - 1) > clip_epsilon
-  return {
+  return told | {
     "policy_loss": of_policy.loss, "critic_loss": of_critic.loss,
-    "policy_entropy": entropy, "value_mean": of_critic.more,
+    "value_mean": of_critic.more,
     # KL(policy that acted || policy that learns), estimated by k3 of Schulman,
     # "Approximating KL divergence", 2020; cut as the loss is.
     "policy_divergence": jnp.mean(ratio - 1 - log_ratio),
     "clipped_share": jnp.mean(is_clipped.astype(jnp.float32)),
-    "action_saturation": base.action_saturation(action),
     "gradient_norm/policy": of_policy.gradient_norm,
     "gradient_norm/critic": of_critic.gradient_norm}

@@ -125,7 +125,7 @@ def soft_policy(
       "policy_loss": descent.loss,
       "policy_entropy": -jnp.mean(log_prob),
       "temperature": temperature,
-      "action_saturation": base.action_saturation(action),
+      "action_saturation": policies.action_saturation(action),
       "gradient_norm/policy": descent.gradient_norm}
     if not config.learn_temperature:
       return state, metrics

@@ -156,7 +156,7 @@ def td3(
       loss_fn, params, optimizer_state, learning_rate, weight_decay)
     return descent.params, descent.optimizer_state, {
       "policy_loss": descent.loss,
-      "action_saturation": base.action_saturation(descent.more),
+      "action_saturation": policies.action_saturation(descent.more),
       "gradient_norm/policy": descent.gradient_norm}
 
   def learn_critics(

@@ -90,6 +90,7 @@ def make_sac_networks(
     ValueError: for a size that is no positive integer, residual blocks of
       different sizes or with LayerNorm, or networks that make other shapes.
   """
+  action_size = specs.action_size(action_size)
   return _actor_critic(observation_size, action_size, 2, config, own)
 
 
@@ -102,6 +103,7 @@ def make_td3_networks(
 
   Args and errors are those of `make_sac_networks`.
   """
+  action_size = specs.action_size(action_size)
   return _actor_critic(observation_size, action_size, 1, config, own)
 
 
@@ -111,7 +113,8 @@ def make_ppo_networks(
 ) -> ActorCritic:
   """Returns the policy, with 2A outputs, and the critic of PPO.
 
-  Args and errors are those of `make_sac_networks`.
+  Args and errors are those of `make_sac_networks`. Of discrete actions, one of
+  n, the policy has n outputs.
   """
   return _actor_critic(observation_size, action_size, 2, config, own, True)
 
@@ -170,12 +173,14 @@ def _actor_critic(
   """Returns the policy and twin critics, or one critic `of_observations`."""
   observed = specs.observation_spec(observation_size)
   seen = specs.seen_by_policy(observed)
-  action = specs.Continuous(specs.action_size(action_size))
+  action = specs.action_spec(action_size)
   if not isinstance(config, ResidualNetworkConfig):
     config = ResidualNetworkConfig(**vars(config))
   own = own or OwnNetworks()
   _, last_init = _INITS[config.initial_weights]
-  num_outputs = outputs_per_action * action.size
+  num_outputs = action.size
+  if isinstance(action, specs.Continuous):
+    num_outputs *= outputs_per_action
   if own.policy is not None:
     policy = own_network("policy", own.policy, (seen,), (num_outputs,))
   else:

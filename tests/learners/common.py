@@ -7,14 +7,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from qdrl_haiku import learners, types
+from qdrl_haiku import learners, specs, types
 from qdrl_haiku.learners import statistics
 from tests import configs
 
 OBSERVATION_SIZE, ACTION_SIZE = 3, 2
+DISCRETE = specs.Discrete(3)
 BATCH_SIZE = 6
 ROLLOUT = 4, BATCH_SIZE
-NAMES = ("sac", "td3", "crossq", "xqc", "ppo")
+NAMES = ("sac", "td3", "crossq", "xqc", "ppo", "discrete_ppo")
 # The others are the slow tier's, where a test compiles for each.
 SAC_FIRST = tuple(
   name if name == "sac" else pytest.param(name, marks=pytest.mark.slow)
@@ -34,7 +35,7 @@ def learner(name, **config):
   defaults = _CONFIG | {"normalize_observations": True}
   if name in ("sac", "td3"):  # With all hyperparameters that it may have.
     defaults["residual"] = True
-  if name == "ppo":
+  if name.endswith("ppo"):
     defaults |= {"num_epochs": 2, "num_minibatches": 3}
   elif name != "sac":
     # Of three batches, so that the last is not the second.
@@ -54,9 +55,11 @@ def _learner(name, config):
     "td3": (learners.td3, learners.TD3Config),
     "crossq": (learners.crossq, learners.CrossQConfig),
     "xqc": (learners.xqc, learners.XQCConfig),
-    "ppo": (learners.ppo, learners.PPOConfig)}[name]
+    "ppo": (learners.ppo, learners.PPOConfig),
+  }[name.removeprefix("discrete_")]
   made = configs.make(config_class, **dict(config))
-  made = factory(OBSERVATION_SIZE, ACTION_SIZE, made)
+  action = DISCRETE if name.startswith("discrete_") else ACTION_SIZE
+  made = factory(OBSERVATION_SIZE, action, made)
   return made._replace(
     update=jax.jit(made.update), act=jax.jit(made.act),
     act_greedy=jax.jit(made.act_greedy))
@@ -97,9 +100,8 @@ def batches(learner, seed=0):
   change = 0.2 * jax.random.normal(key, ROLLOUT)
   return rollout._replace(
     action=acted.action, next_observation=next_observation,
-    extras={
+    extras=acted.extras | {
       "truncation": rollout.discount * ends,
-      "pre_tanh": acted.extras["pre_tanh"],
       "log_prob": acted.extras["log_prob"] + change})
 
 

@@ -2,6 +2,7 @@
 
 import jax
 import numpy as np
+from scipy import special
 
 from tests.learners.reference import (
   advantages,
@@ -14,8 +15,11 @@ from tests.learners.reference import (
 
 
 def _log_prob(params, observation, action):
-  """Of actions [..., A] by a policy, [...]."""
+  """Of actions [..., A], or discrete ones [...], by a policy, [...]."""
   outputs = mlp(params, observation)
+  if action.dtype == np.int32:
+    logs = special.log_softmax(outputs, axis=-1)
+    return np.take_along_axis(logs, action[..., None], axis=-1)[..., 0]
   loc, raw_scale = np.split(outputs, 2, axis=-1)
   noise = (np.arctanh(action) - loc) / (np.log1p(np.exp(raw_scale)) + 1e-3)
   return normal_tanh(outputs, noise)[1]
@@ -26,8 +30,12 @@ def _step(state, hyperparams, steps, noise):
   observation, action, old, advantage, target = steps
   advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
   epsilon, before = hyperparams["clip_epsilon"], state.policy_params
+  is_discrete = action.dtype == np.int32
 
   def entropy(params):
+    if is_discrete:
+      probs = special.softmax(mlp(params, observation), axis=-1)
+      return special.entr(probs).sum(axis=-1).mean()
     return -normal_tanh(mlp(params, observation), noise)[1].mean()
 
   def ratio(params):
@@ -53,13 +61,14 @@ def _step(state, hyperparams, steps, noise):
     fields = {f"{role}_params": params, f"{role}_optimizer_state": moments}
     state = state._replace(**fields)
   change = ratio(before)
-  fresh, _ = normal_tanh(mlp(before, observation), noise)
+  if not is_discrete:
+    fresh, _ = normal_tanh(mlp(before, observation), noise)
+    metrics["action_saturation"] = np.mean(np.abs(fresh) > 0.99)
   return state, metrics | {
     "policy_entropy": entropy(before),
     "value_mean": value.mean(),
     "policy_divergence": np.mean(change - 1 - np.log(change)),
-    "clipped_share": np.mean(np.abs(change - 1) > epsilon),
-    "action_saturation": np.mean(np.abs(fresh) > 0.99)}
+    "clipped_share": np.mean(np.abs(change - 1) > epsilon)}
 
 
 def ppo_update(state, hyperparams, rollout, draws):
@@ -86,12 +95,14 @@ def ppo_update(state, hyperparams, rollout, draws):
     mlp(state.critic_params, next_observation)[..., 0].T, strict=True)
   advantage = np.stack(
     [advantages(*x, hyperparams["gae_lambda"]) for x in columns], axis=1)
+  log_prob = seen.extras["log_prob"]
+  if "pre_tanh" in seen.extras:
+    # That of actions, not of the numbers whose tanh they are.
+    log_prob = log_prob - np.log(1 - seen.action**2).sum(axis=-1)
   steps = [
     x.reshape(-1, *x.shape[2:])
     for x in (
-      observation, seen.action,
-      # That of actions, not of the numbers whose tanh they are.
-      seen.extras["log_prob"] - np.log(1 - seen.action**2).sum(axis=-1),
+      observation, seen.action, log_prob,
       advantage, value + advantage)]
   learned = []
   for places, noise in zip(*draws, strict=True):

@@ -14,7 +14,7 @@ def _noises(name, key, num_batches):
 
   Of PPO each minibatch's places in the rollout, and the noise of its actions.
   """
-  if name == "ppo":
+  if name.endswith("ppo"):
     shuffle_key, noise_key = jax.random.split(key)
     size = np.prod(common.ROLLOUT)
     places = [
@@ -45,7 +45,7 @@ def test_updates_are_those_of_the_float64_reference(name):
   update = reference_updates.soft_update
   if name == "td3":
     update = reference_updates.td3_update
-  elif name == "ppo":
+  elif name.endswith("ppo"):
     update = reference_ppo.ppo_update
     # Or the actions, which it hasn't chosen, become too unlikely.
     hyperparams["policy_learning_rate"] = np.float32(3e-4)

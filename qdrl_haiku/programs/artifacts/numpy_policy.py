@@ -17,7 +17,8 @@
     clip            normalised numbers lie in [-clip, clip]
     policy          "normal_tanh": outputs are A locations, then A raw scales;
                     "deterministic_tanh": A outputs. The greedy action is the
-                    tanh of the first A in either case.
+                    tanh of the first A in either case. "categorical": A
+                    outputs; it is the index of the largest, from 0.
     info            what was given to `export.export_policy`
 
 Numbers are float32. `load` needs NumPy alone, and so does a copy of this file
@@ -37,7 +38,8 @@ import numpy as np
 import numpy.typing as npt
 
 FORMAT = 1
-OUTPUTS_PER_ACTION = {"normal_tanh": 2, "deterministic_tanh": 1}
+OUTPUTS_PER_ACTION = {
+  "normal_tanh": 2, "deterministic_tanh": 1, "categorical": 1}
 ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
   "elu": lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))),
   # The approximation that `jax.nn.gelu` is by default.
@@ -70,7 +72,8 @@ class Policy:
         end, if the agent had skills.
 
     Returns:
-      Actions [..., A] in [-1, 1], NaN where the observation has a NaN.
+      Actions [..., A] in [-1, 1], NaN where the observation has a NaN; or
+      int64 [...], of discrete ones.
 
     Raises:
       ValueError: if the last axis of `observation` is not of size O.
@@ -102,6 +105,8 @@ class Policy:
           x = self._normalized(f"layer_{i}", x)
         x = activation(x)
       outputs = self._linear(f"layer_{num_hidden}", x)
+    if config["policy"] == "categorical":
+      return np.argmax(outputs, axis=-1)
     return np.tanh(outputs[..., : config["action_size"]])
 
   def _linear(self, name: str, x: np.ndarray) -> np.ndarray:

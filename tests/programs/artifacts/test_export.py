@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from qdrl_haiku import learners, skills, types
+from qdrl_haiku import learners, skills, specs, types
 from qdrl_haiku.programs.artifacts import export, numpy_policy
 from tests import configs
 
@@ -25,6 +25,7 @@ _BASES = {
   "crossq": (learners.crossq, learners.CrossQConfig),
   "xqc": (learners.xqc, learners.XQCConfig),
   "ppo": (learners.ppo, learners.PPOConfig)}
+_DISCRETE = ("ppo",)  # Without skills.
 
 
 def _learner(kind, normalize=True, sizes=(8, 6), **settings):
@@ -32,9 +33,10 @@ def _learner(kind, normalize=True, sizes=(8, 6), **settings):
   make, config_class = _BASES[kind.removeprefix("diayn_")]
   has_skills = kind.startswith("diayn")
   size = _O + _K if has_skills else _O
+  action = specs.Discrete(4) if kind in _DISCRETE else _A
   if kind in ("crossq", "xqc"):
     return make(_O, _A, configs.sized(config_class, sizes, (4,))), _O
-  learner = make(size, _A, configs.make(
+  learner = make(size, action, configs.make(
     config_class, policy_hidden_layer_sizes=sizes,
     critic_hidden_layer_sizes=(4,),
     normalize_observations=normalize and not has_skills, **settings))
@@ -85,7 +87,7 @@ def _reader():
   ("diayn_sac", {"normalize": False, "activation": "tanh"}, 1e2),
   ("sac", {"layer_norm": True, "sizes": (7, 5, 6)}, 1e6),
   ("sac", {"sizes": ()}, 1e6), ("crossq", {}, 1e2), ("diayn_ppo", {}, 1e2),
-  ("crossq", {"sizes": ()}, 1e2), ("xqc", {}, 1e2),
+  ("ppo", {}, 1e2), ("crossq", {"sizes": ()}, 1e2), ("xqc", {}, 1e2),
   ("td3", {"sizes": (6, 6), "residual": True, "activation": "gelu"}, 1e2),
   *[("td3", {"activation": x}, 1e2) for x in ("elu", "leaky_relu", "swish")]])
 def test_a_policy_acts_as_its_agent(kind, settings, largest, tmp_path):
