@@ -87,6 +87,8 @@ setuptools.setup(
   extras_require={
     "docs": ["pdoc"],
     "gymnasium": ["gymnasium>=1.1"],
+    # Whose step tells terminations from truncations.
+    "gymnax": ["gymnax>=1.0"],
     "lint": ["mypy", "ruff"],
     "notebooks": ["ipykernel", "pandas"],
     "onnx": ["jax2onnx", "onnxruntime"],
@@ -94,6 +96,7 @@ setuptools.setup(
     "report": ["plotly"],
     "test": [
       "gymnasium>=1.1",
+      "gymnax>=1.0",
       "hypothesis",
       "ipykernel",
       "nbclient",

@@ -10,23 +10,23 @@ from typing import Any
 
 from qdrl_haiku import names
 from qdrl_haiku.environments import brax_loading
-from qdrl_haiku.environments.environment import Environment
 
 _MENAGERIE = "https://github.com/google-deepmind/mujoco_menagerie"
 
 
-def create_playground_environment(
-  name: str, *, episode_length: int | None, assets: str | None = None,
-  **overrides: Any,
-) -> Environment:
-  """Creates an environment of Playground.
+def make_playground_environment(
+  name: str, *, assets: str | None = None, **overrides: Any
+) -> tuple[Any, int]:
+  """Makes one instance of an environment of Playground.
 
   Args:
     name: in Playground's registry.
-    episode_length: see `environments.create`.
     assets: a copy of mujoco_menagerie, the robots' geometry, which Playground
       otherwise downloads; from then on it is that of the whole process.
     **overrides: what replaces parts of the environment's configuration.
+
+  Returns:
+    The environment, and the number of steps of its episodes.
   """
   env_name = f"env_name='playground:{name}'"
   try:
@@ -66,8 +66,7 @@ def create_playground_environment(
     raise ValueError(
       f"playground_assets={assets!r} lacks what {name} is made of ({error}); "
       f"give a whole copy of {_MENAGERIE}.") from error
-  length = config.episode_length if episode_length is None else episode_length
-  return Environment(env, episode_length=length)
+  return env, config.episode_length
 
 
 def _take_assets(assets: str) -> None:

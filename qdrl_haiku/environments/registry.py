@@ -1,5 +1,7 @@
 """Environments by name, their defaults, and the settings that choose one."""
 
+import ast
+import contextlib
 import dataclasses
 import functools
 import inspect
@@ -14,6 +16,7 @@ from qdrl_haiku.environments import (
   brax_loading,
   brax_tasks,
   functions,
+  gymnax_environment,
   playground,
   point_maze,
   randomizing,
@@ -72,16 +75,17 @@ for _name, _task, _robots in (
   for _robot in _robots:
     OURS[f"{_robot}_{_name}"] = BRAX[_robot]._replace(
       change=functools.partial(_task, robot=_robot))
-# Makers of other packages' environments, by the prefix before the colon; a
-# user's own function has a module before it.
-_PACKAGES: dict[str, Callable[..., Any]] = {
-  "gymnasium": GymnasiumEnvironment,
-  "playground": playground.create_playground_environment}
+# What makes one instance of other packages' environments in JAX, and says their
+# episodes' length, by the prefix before the colon; a user's own function has a
+# module before it.
+_PACKAGES: dict[str, Callable[..., tuple[Any, int]]] = {
+  "gymnax": gymnax_environment.make_gymnax_environment,
+  "playground": playground.make_playground_environment}
 _ROBOT_FILES = (".xml", ".urdf")
 # Prefixes that users write before the colon, and the right ones.
 _PREFIXES = {
   "brax": "", "gym": "gymnasium:", "mujoco_playground": "playground:",
-  **{package: f"{package}:" for package in _PACKAGES}}
+  **{x: f"{x}:" for x in ("gymnasium", *_PACKAGES)}}
 
 
 def registered_environments() -> tuple[str, ...]:
@@ -100,9 +104,10 @@ def create(
     env_name: one of `registered_environments()`: brax's own, and what was
       registered with brax; `<robot>_uni`, `<robot>_omni`, `ant_trap` (see
       `brax_tasks`), `point_maze`; `arm`, `rastrigin`, ... (`functions`).
-      Or "playground:" and a name, "gymnasium:" and an id, or the path of a
-      robot's .xml or .urdf (`robots.from_mjcf`). Or "package.module:function",
-      which returns one instance, or one instance itself.
+      Or "playground:" and a name, "gymnasium:" or "gymnax:" and an id, or the
+      path of a robot's .xml or .urdf (`robots.from_mjcf`). Or
+      "package.module:function", which returns one instance, or one instance
+      itself.
     backend: of brax's physics: generalized, spring, positional or mjx; each
       environment has a default. A user's function gets it if it takes one.
     episode_length: truncates episodes, at least 1; by default the
@@ -111,8 +116,9 @@ def create(
       "friction:uniform:0.5:1.5", see `randomizing.randomized`.
     **kwargs: of the environment's constructor or of the user's function.
       brax's robots also take `initial_height` (`brax_tasks.task_from_height`),
-      robots of files `task`, and Playground's environments what
-      `playground.create_playground_environment` does.
+      robots of files `task`, and others' environments what
+      `playground.make_playground_environment` and
+      `gymnax_environment.make_gymnax_environment` do.
 
   Returns:
     An `Environment`, or of Gymnasium a `GymnasiumEnvironment`.
@@ -129,22 +135,28 @@ def create(
   package, colon, name = ("",) * 3 if exists else env_name.partition(":")
   if colon or "mujoco" in sys.modules:  # Which others' modules may step.
     brax_loading.redirect_brax_mujoco_warnings()
-  if colon and package in _PACKAGES:
+  if colon and package in ("gymnasium", *_PACKAGES):
     _check_backend(env_name, backend, ())
+  if colon and package == "gymnasium":
     if randomize:
       raise ValueError(
-        f"randomize={randomize[0]!r} can't be used with {package}'s "
+        f"randomize={randomize[0]!r} can't be used with Gymnasium's "
         "environments; leave it out.")
-    return _PACKAGES[package](name, episode_length=episode_length, **kwargs)
-  entry, is_users = _find(env_name)
-  _check_backend(env_name, backend, entry.backends)
-  if backend or entry.backend:
-    kwargs["backend"] = backend or entry.backend
-  length = entry.episode_length if episode_length is None else episode_length
+    return GymnasiumEnvironment(name, episode_length=episode_length, **kwargs)
+  is_users = False
   with brax_loading.quiet_brax_loading():  # A user's module may import it.
-    one = entry.change(_make_one(env_name, entry, kwargs))
+    if colon and package in _PACKAGES:
+      one, length = _PACKAGES[package](name, **kwargs)
+    else:
+      entry, is_users = _find(env_name)
+      _check_backend(env_name, backend, entry.backends)
+      if backend or entry.backend:
+        kwargs["backend"] = backend or entry.backend
+      one = entry.change(_make_one(env_name, entry, kwargs))
+      length = entry.episode_length
     env = Environment(
-      randomizing.randomized(one, randomize), episode_length=length)
+      randomizing.randomized(one, randomize),
+      episode_length=length if episode_length is None else episode_length)
     if is_users:
       validation.check_valid_environment_values(env)
   return env
@@ -199,7 +211,7 @@ def _find(env_name: str | Any) -> tuple[Entry, bool]:
     fix = names_lib.nearest_name(env_name, registered_environments())
   raise ValueError(
     f"env_name={env_name!r} is unknown; {fix} Your own is given as "
-    "'package.module:function', others as 'gymnasium:<id>' or "
+    "'package.module:function', others as 'gymnasium:<id>', 'gymnax:<id>' or "
     "'playground:<name>'.")
 
 
@@ -227,9 +239,10 @@ class EnvironmentConfig(Settings):
 
   env_name: str = setting(
     "inverted_pendulum",
-    "A brax environment, point_maze, playground:<name>, gymnasium:<id>, the "
-    "path of a robot's .xml or .urdf, or package.module:function, which "
-    "returns an object with brax's reset and step.")
+    "A brax environment, point_maze, playground:<name>, gymnasium:<id>, "
+    "gymnax:<id>, the path of a robot's .xml or .urdf, or "
+    "package.module:function, which returns an object with brax's reset and "
+    "step.")
   backend: str | None = setting(
     None,
     "Physics of brax: generalized (slow on GPUs), spring, positional or mjx.")
@@ -238,6 +251,11 @@ class EnvironmentConfig(Settings):
     "Steps after which an episode is truncated; by default the environment's "
     "own number.",
     low=1, high=MAX_EPISODE_LENGTH)
+  env_arguments: tuple[str, ...] = setting(
+    (),
+    "name=value, for the constructor of an environment with a colon in its "
+    "name, or a parameter of gymnax's, such as memory_length=20. Repeatable.",
+    flag="env_argument", repeatable=True, needs="arguments")
   initial_height: float | None = setting(
     None,
     "Height of the root of a robot of brax, in metres, where episodes begin; "
@@ -270,6 +288,7 @@ class EnvironmentConfig(Settings):
     """Returns the parts that the configuration lacks, by name."""
     name = self.env_name
     parts = {
+      "arguments": (":" in name, "takes none from command lines"),
       "maze": (name == "point_maze", "has no layout"),
       "playground": (name.startswith("playground:"), "is none of Playground's"),
       "robot": (names_robot_file(name), "is no robot's file")}
@@ -280,11 +299,24 @@ class EnvironmentConfig(Settings):
 
   def make(self) -> BatchedEnvironment:
     """Makes the environment; see `create`."""
-    more = {
+    more: dict[str, object] = {
       "layout": self.maze_layout, "task": self.task,
       "assets": self.playground_assets, "initial_height": self.initial_height}
+    more |= dict(map(_argument, filter(None, self.env_arguments)))
     return create(
       self.env_name, backend=self.backend or None,
       episode_length=self.episode_length,
       randomize=tuple(filter(None, self.randomize)),
       **{name: x for name, x in more.items() if x is not None})
+
+
+def _argument(text: str) -> tuple[str, object]:
+  """Returns the name and the value, maybe a word, that "name=value" says."""
+  name, equals, value = text.partition("=")
+  if not equals:
+    raise ValueError(
+      f"env_argument={text!r} is not of the form name=value; give it like "
+      "memory_length=20.")
+  with contextlib.suppress(ValueError, SyntaxError):
+    return name, ast.literal_eval(value)
+  return name, value
