@@ -107,7 +107,7 @@ class Learner(NamedTuple):
       critics; None if the learner doesn't support it.
     supports_n_step: whether a transition's reward may be the discounted sum of
       several steps, and its discount the product of theirs; not where the
-      learner rewards single steps by itself.
+      learner rewards single steps by itself, or sees windows of them.
     learns_from: "replay", or "rollout" of an on-policy learner. Then `update`
       takes, in the place of batches, the transitions [T, E, ...] that the
       agent has just collected in T steps of E environments, in their order,

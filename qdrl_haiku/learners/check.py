@@ -79,9 +79,8 @@ def check(
 
   in_replay = (learner.batches_per_update, batch_size)
   batches = rollout_shape if is_on_policy else in_replay
-  extras_of_batches: types.Tree = {
-    name: jax.ShapeDtypeStruct((*batches, *x.shape), x.dtype)
-    for name, x in extras.items()}
+  extras_of_batches: types.Tree = jax.tree.map(
+    lambda x: jax.ShapeDtypeStruct((*batches, *x.shape), x.dtype), extras)
   transitions = types.Transition(
     observation=specs.shapes(observed, *batches),
     action=specs.shapes(done, *batches), reward=_array(*batches),
@@ -145,18 +144,18 @@ def check_learner_functions(learner: Learner) -> None:
 
 
 def _stored(
-  learner: Learner, extras: Mapping[str, types.Array]
-) -> dict[str, jax.ShapeDtypeStruct]:
+  learner: Learner, extras: Mapping[str, types.Tree]
+) -> dict[str, types.Tree]:
   """Returns shapes of one transition's extras that are stored of `act`'s."""
-  found = {}
-  for name in extras.keys() & {*learner.stores}:
-    shape = jnp.shape(extras[name])
-    if shape[:1] != (_NUM_ENVS,):
-      raise ValueError(
-        f"the learner stores {name!r}, of which its act makes {shape} of "
-        f"{_NUM_ENVS} observations; return [..., ...] of [..., O].")
-    found[name] = jax.ShapeDtypeStruct(shape[1:], extras[name].dtype)
-  return found
+  found = {name: extras[name] for name in extras.keys() & {*learner.stores}}
+  for name, tree in found.items():
+    for shape in map(jnp.shape, jax.tree.leaves(tree)):
+      if shape[:1] != (_NUM_ENVS,):
+        raise ValueError(
+          f"the learner stores {name!r}, of which its act makes {shape} of "
+          f"{_NUM_ENVS} observations; return [..., ...] of [..., O].")
+  return jax.tree.map(
+    lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), found)
 
 
 def check_learner_update(

@@ -10,6 +10,7 @@ from qdrl_haiku.learners.hyperparameters import (
   OF_TEMPERATURES,
   Hyperparameter,
 )
+from qdrl_haiku.learners.memory import Memory
 from qdrl_haiku.networks import NetworkConfig, OwnNetworks
 
 
@@ -18,11 +19,12 @@ class AgentConfig(Settings):
   """Shapes an agent's networks and what they see.
 
   The class attribute `hyperparameters` has declarations of all that such agents
-  may have, by name.
+  may have, by name; `memories`, what they may remember by.
   """
 
   title = "Learner"
   hyperparameters: ClassVar[Mapping[str, Hyperparameter]] = MappingProxyType({})
+  memories: ClassVar[tuple[str, ...]] = ("window",)
 
   network: NetworkConfig = NetworkConfig()
   normalize_observations: bool | None = setting(
@@ -36,15 +38,25 @@ class AgentConfig(Settings):
     "number N of the policy's outputs (2A, for td3 A, with actions [A]), it "
     "returns a function that calls Haiku's modules and maps observations "
     "[B, O] to outputs [B, N].")
+  memory: str = setting(
+    "none",
+    "What agents remember of an episode: none, or window:K, the last K "
+    "observations, which networks see side by side, zeros before the first.")
 
   def __post_init__(self) -> None:
     super().__post_init__()
+    Memory.parse(self.memory, self.memories)
     for name in ("policy_hidden_layer_sizes", "policy_final_init"):
       value = getattr(self.network, name)
       if self.policy_network is not None and value is not None:
         raise ValueError(
           f"{name}={value} has no effect: policy_network="
           f"{self.policy_network} is the policy; leave it out.")
+
+  @property
+  def remembered(self) -> Memory:
+    """What agents remember."""
+    return Memory.parse(self.memory, self.memories)
 
   @property
   def declared(self) -> dict[str, Hyperparameter]:

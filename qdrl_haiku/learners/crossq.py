@@ -19,6 +19,7 @@ from qdrl_haiku.learners import (
   statistics,
 )
 from qdrl_haiku.learners.config import DelayedSoftAgentConfig
+from qdrl_haiku.learners.memory import remembering
 
 # Of Adam, in section 4 and table 2 of the paper.
 _B1 = 0.5
@@ -63,6 +64,7 @@ class CrossQGenotype(NamedTuple):
   observation_statistics: statistics.ObservationStatistics | None
 
 
+@remembering
 def crossq(
   observation_size: int | specs.Observation, action_size: int | specs.Action,
   config: CrossQConfig = CrossQConfig(),

@@ -13,6 +13,7 @@ from qdrl_haiku.learners import base, hyperparameters, statistics
 from qdrl_haiku.learners.check import check_learner_rollout
 from qdrl_haiku.learners.config import AgentConfig
 from qdrl_haiku.learners.hyperparameters import Hyperparameter
+from qdrl_haiku.learners.memory import remembering
 
 _OWN = {
   "gae_lambda": Hyperparameter(
@@ -76,6 +77,7 @@ class _Steps(NamedTuple):
   target: types.Array
 
 
+@remembering
 def ppo(
   observation_size: int | specs.Observation, action_size: int | specs.Action,
   config: PPOConfig = PPOConfig(),

@@ -12,6 +12,7 @@ from qdrl_haiku.learners import base, soft_policy, statistics
 from qdrl_haiku.learners.check import check_learner_update
 from qdrl_haiku.learners.config import SoftAgentConfig
 from qdrl_haiku.learners.hyperparameters import COMMON
+from qdrl_haiku.learners.memory import remembering
 from qdrl_haiku.networks import ResidualNetworkConfig
 
 
@@ -57,6 +58,7 @@ class SACGenotype(NamedTuple):
   observation_statistics: statistics.ObservationStatistics | None
 
 
+@remembering
 def sac(
   observation_size: int | specs.Observation, action_size: int | specs.Action,
   config: SACConfig = SACConfig(),

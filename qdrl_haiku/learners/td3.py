@@ -18,6 +18,7 @@ from qdrl_haiku.learners import config as config_lib
 from qdrl_haiku.learners.check import check_learner_update
 from qdrl_haiku.learners.config import AgentConfig
 from qdrl_haiku.learners.hyperparameters import Hyperparameter
+from qdrl_haiku.learners.memory import remembering
 from qdrl_haiku.networks import ResidualNetworkConfig
 
 _OWN = {
@@ -72,6 +73,7 @@ class TD3Genotype(NamedTuple):
   observation_statistics: statistics.ObservationStatistics | None
 
 
+@remembering
 def td3(
   observation_size: int | specs.Observation, action_size: int | specs.Action,
   config: TD3Config = TD3Config(),

@@ -21,6 +21,7 @@ from qdrl_haiku.learners import (
   statistics,
 )
 from qdrl_haiku.learners.config import DelayedSoftAgentConfig
+from qdrl_haiku.learners.memory import remembering
 
 # The atoms' range is this times the largest return, so that no return is at its
 # border. The largest return is computed for a horizon of at most `_LONGEST`.
@@ -69,6 +70,7 @@ class XQCGenotype(NamedTuple):
   reward_statistics: statistics.RewardStatistics
 
 
+@remembering
 def xqc(
   observation_size: int | specs.Observation, action_size: int | specs.Action,
   config: XQCConfig = XQCConfig(),

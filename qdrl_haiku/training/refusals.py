@@ -36,7 +36,7 @@ def _of_n_step(setup: Setup) -> Iterator[str]:
   if n == 1:
     return
   if not setup.learner.supports_n_step:
-    yield f"n_step={n}, but the learner rewards single steps by itself; {fix}"
+    yield f"n_step={n}, but the learner learns from single steps; {fix}"
   known = list(trees.tree_leaves_by_name(setup.learner.hyperparams))
   if "discount" not in known:
     yield (

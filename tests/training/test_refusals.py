@@ -86,7 +86,7 @@ _AGAIN = map_elites.deep_archive(
    "only if Learner.stores=.'truncation',. names it"),
   (common.setup(n_step=2), "n_step=2 sums.*are learning_rate, parent; give"),
   (common.setup(learner=_rewarding_itself(), n_step=2),
-   "n_step=2, but the learner rewards single steps by itself"),
+   "n_step=2, but the learner learns from single steps"),
   (_configured(_variations(emitter="pga"), n_step=2)._replace(
      learner=_quadratic(discount=0.9)
    ), "n_step=2, but with emitter pga agents learn from single steps")])

@@ -120,7 +120,7 @@ def plan_experiment(config: Config) -> Plan:
       # A critic that a repertoire shares stores what all agents do.
       number, steps = (size, 1) if has_members else (1, setup.sizes.evaluated)
       capacity = max(capacity, _replay_capacity(
-        run.num_timesteps * steps, number, setup.env))
+        run.num_timesteps * steps, number, setup))
     settings = dataclasses.replace(settings, replay_capacity=capacity)
     setup = setup._replace(
       config=dataclasses.replace(setup.config, replay_capacity=capacity))
@@ -160,12 +160,13 @@ def check_hyperparameters(given: Mapping[str, float]) -> None:
 
 
 def _replay_capacity(
-  num_steps: int, population_size: int, env: environments.BatchedEnvironment
+  num_steps: int, population_size: int, setup: training.Setup
 ) -> int:
   """Returns how many transitions an agent keeps by default, or the least."""
   # Agents that forget early steps unlearn (`launchers/RESULTS.md`).
-  seen = specs.shapes([env.observation_spec] * 2 + [env.action_spec])
-  row = 8 + sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(seen))
+  seen = [setup.env.observation_spec] * 2 + [setup.env.action_spec]
+  stored = specs.shapes(seen), jax.eval_shape(setup.learner.memory)
+  row = 8 + sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(stored))
   of_each = _LARGEST_REPLAYS // (row * population_size)
   return min(num_steps, _LARGEST_REPLAY, of_each)
 
