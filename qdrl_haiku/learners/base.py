@@ -36,11 +36,15 @@ class PolicyParts(NamedTuple):
       "categorical", the index of the largest output.
     statistics: by which `normalize_by_statistics` normalises the first numbers
       of an observation, as many as the statistics have, or None.
+    memory: what it remembers, as `AgentConfig.memory` says. The network and
+      the statistics are of a window's K observations; or the network is of an
+      observation and H numbers that arrays "memory/..." make of it.
   """
 
   layers: networks.PolicyLayers
   distribution: str
   statistics: ObservationStatistics | None = None
+  memory: str = "none"
 
 
 class SharedCritic(NamedTuple):
@@ -113,6 +117,12 @@ class Learner(NamedTuple):
       agent has just collected in T steps of E environments, in their order,
       with `truncation` [T, E] among their `extras`. `observe` is called after
       `update`, so that `update` sees the statistics by which the policy acted.
+      Or "sequences" from replay, [N, B, L, ...], of L = `sequence_length`
+      steps of one environment in their order, with `truncation` too: after a
+      step that has one, or a discount of 0, others begin.
+    sequence_length: L, of a learner from sequences.
+    burn_in: steps of these that it doesn't learn from: a batch is as many
+      sequences as have `batch_size` others.
     stores: names of the transitions' extras that `update` learns from: of those
       that `act` returns, or the environment has (see `types.Transition`).
     memory: () -> what an agent remembers where an episode begins, any tree of
@@ -139,9 +149,18 @@ class Learner(NamedTuple):
   share: Callable[[int], SharedCritic] | None = None
   supports_n_step: bool = True
   learns_from: str = "replay"
+  sequence_length: int = 1
+  burn_in: int = 0
   stores: tuple[str, ...] = ()
   memory: Callable[[], types.Tree] = tuple
   policy: Callable[[types.State], PolicyParts] | None = None
+
+  def batch_shape(self, batch_size: int) -> tuple[int, ...]:
+    """Returns the axes of a batch that learns from so many transitions."""
+    if self.learns_from != "sequences":
+      return (batch_size,)
+    num_learned = self.sequence_length - self.burn_in
+    return batch_size // num_learned, self.sequence_length
 
 
 class Descent(NamedTuple):

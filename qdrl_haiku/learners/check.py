@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import checks, specs, trees, types
+from qdrl_haiku import checks, networks, specs, trees, types
 from qdrl_haiku.learners.base import Learner
 
 _NUM_ENVS = 3
@@ -48,14 +48,14 @@ def check(
   extras = dict(extras or {})
   check_learner_defaults(learner.hyperparams)
   checks.check_count("batches_per_update", learner.batches_per_update, 1)
-  if learner.learns_from not in ("replay", "rollout"):
+  if learner.learns_from not in ("replay", "sequences", "rollout"):
     raise ValueError(
-      f"learns_from={learner.learns_from!r} is unknown; give 'replay' or "
-      "'rollout'.")
+      f"learns_from={learner.learns_from!r} is unknown; give 'replay', "
+      "'sequences' or 'rollout'.")
   checks.check_names("stores", learner.stores)
   check_learner_functions(learner)
   is_on_policy = learner.learns_from == "rollout"
-  if is_on_policy or "truncation" in learner.stores:
+  if learner.learns_from != "replay" or "truncation" in learner.stores:
     extras["truncation"] = _array()
   key = jax.eval_shape(lambda: jax.random.key(0))
   hyperparams = jax.tree.map(lambda _: _array(), learner.hyperparams)
@@ -77,8 +77,9 @@ def check(
       f"don't have ({', '.join(sorted(extras)) or 'none'}); let its act return "
       "it among its extras, or take an environment that has it.")
 
-  in_replay = (learner.batches_per_update, batch_size)
-  batches = rollout_shape if is_on_policy else in_replay
+  batches: tuple[int, ...] = rollout_shape
+  if not is_on_policy:
+    batches = learner.batches_per_update, *learner.batch_shape(batch_size)
   extras_of_batches: types.Tree = jax.tree.map(
     lambda x: jax.ShapeDtypeStruct((*batches, *x.shape), x.dtype), extras)
   transitions = types.Transition(
@@ -161,21 +162,28 @@ def _stored(
 def check_learner_update(
   transitions: types.Transition, hyperparams: types.Hyperparams,
   defaults: types.Hyperparams, batches_per_update: int,
+  *sequence_length: int,
 ) -> None:
   """Refuses what an update can't learn from, before anything is computed."""
-  n = batches_per_update
-  shapes = [jnp.shape(x) for x in jax.tree.leaves(transitions.observation)]
+  n, observed = batches_per_update, transitions.observation
+  if isinstance(observed, networks.Sequences):
+    observed = transitions.reward  # Checked before it was made flat.
+  num_axes = 2 + len(sequence_length)
+  shapes = [jnp.shape(x) for x in jax.tree.leaves(observed)]
   rewards = jnp.shape(transitions.reward)
   discounts = jnp.shape(transitions.discount)
-  leading = {rewards, discounts, *(x[:2] for x in shapes)}
-  if len(rewards) != 2 or rewards[0] != n or len(leading) > 1:
-    fix = f"sample {n} of them, with the shape ({n}, B)"
+  leading = {rewards, discounts, *(x[:num_axes] for x in shapes)}
+  others = rewards[:1] + rewards[2:]
+  is_right = len(rewards) == num_axes and others == (n, *sequence_length)
+  if not is_right or len(leading) > 1:
+    axes = ", ".join(map(str, (n, "B", *sequence_length)))
+    fix = f"sample {n} of them, with the shape ({axes})"
     if len(rewards) == 1 and n == 1:
       fix = "add the axis: jax.tree.map(lambda x: x[None], transitions)"
     raise ValueError(
       f"the transitions' observations have shape {shapes[0]}, their rewards "
       f"{rewards} and their discounts {discounts}, but an update of one agent "
-      f"takes observations ({n}, B, O), and ({n}, B) of the others, as many "
+      f"takes observations ({axes}, O), and ({axes}) of the others, as many "
       f"batches as batches_per_update={n} says; {fix}.")
   checks.check_hyperparams(hyperparams, defaults)
 
@@ -188,6 +196,8 @@ def check_learner_rollout(
   """Refuses a rollout that an update can't learn from, likewise."""
   shape = jnp.shape(jax.tree.leaves(transitions.observation)[0])
   rewards = transitions.reward
+  if isinstance(transitions.observation, networks.Sequences):
+    shape = (*rewards.shape, *shape[2:])
   scalars = {"reward": rewards, "discount": transitions.discount}
   # Extras may be trees.
   shapes = jax.tree.map(jnp.shape, scalars | transitions.extras)

@@ -10,8 +10,10 @@ from qdrl_haiku.learners.hyperparameters import (
   OF_TEMPERATURES,
   Hyperparameter,
 )
-from qdrl_haiku.learners.memory import Memory
-from qdrl_haiku.networks import NetworkConfig, OwnNetworks
+from qdrl_haiku.networks import Cell, NetworkConfig, OwnNetworks
+
+_WINDOW, *_RECURRENT = ALL_MEMORIES = ("window", "gru", "lstm")
+"""What agents may remember by, if their networks can be recurrent."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,7 +26,7 @@ class AgentConfig(Settings):
 
   title = "Learner"
   hyperparameters: ClassVar[Mapping[str, Hyperparameter]] = MappingProxyType({})
-  memories: ClassVar[tuple[str, ...]] = ("window",)
+  memories: ClassVar[tuple[str, ...]] = (_WINDOW,)
 
   network: NetworkConfig = NetworkConfig()
   normalize_observations: bool | None = setting(
@@ -40,12 +42,14 @@ class AgentConfig(Settings):
     "[B, O] to outputs [B, N].")
   memory: str = setting(
     "none",
-    "What agents remember of an episode: none, or window:K, the last K "
-    "observations, which networks see side by side, zeros before the first.")
+    "What agents remember of an episode: none; window:K, the last K "
+    "observations, which networks see side by side, zeros before the first; or "
+    "of sac, td3 and ppo, gru:H or lstm:H, H numbers that each network makes "
+    "of all observations so far.")
 
   def __post_init__(self) -> None:
     super().__post_init__()
-    Memory.parse(self.memory, self.memories)
+    self.remembered()
     for name in ("policy_hidden_layer_sizes", "policy_final_init"):
       value = getattr(self.network, name)
       if self.policy_network is not None and value is not None:
@@ -53,10 +57,23 @@ class AgentConfig(Settings):
           f"{name}={value} has no effect: policy_network="
           f"{self.policy_network} is the policy; leave it out.")
 
+  def remembered(self) -> tuple[str, int]:
+    """Returns what agents remember by, and its size; refuses other things."""
+    kind, _, number = self.memory.partition(":")
+    size = int(number) if number.isdecimal() else 0
+    is_known = kind in self.memories and size >= 1 + (kind == _WINDOW)
+    if not is_known and self.memory != "none":
+      raise ValueError(
+        f"memory={self.memory!r} is nothing that this learner has; give none, "
+        f"{', '.join(f'{x}:K' for x in self.memories)}, where K is a number, "
+        "of a window 2 or more.")
+    return kind, size
+
   @property
-  def remembered(self) -> Memory:
-    """What agents remember."""
-    return Memory.parse(self.memory, self.memories)
+  def cell(self) -> Cell | None:
+    """The cell of recurrent networks."""
+    kind, size = self.remembered()
+    return Cell(kind, size) if kind in _RECURRENT else None
 
   @property
   def declared(self) -> dict[str, Hyperparameter]:
@@ -86,6 +103,37 @@ class AgentConfig(Settings):
   def normalizes(self) -> bool:
     """Whether observations are normalised."""
     return self.normalize_observations is not False
+
+
+@dataclasses.dataclass(frozen=True)
+class SequenceAgentConfig(AgentConfig):
+  """Shapes an agent which, if it's recurrent, learns from sequences."""
+
+  memories = ALL_MEMORIES
+  sequence_length: int = setting(
+    40,
+    "Steps of each sequence that sac and td3 learn from with --memory=gru:H or "
+    "lstm:H; --batch_size counts those after --burn_in.",
+    low=1, needs="learning")
+  burn_in: int = setting(
+    8,
+    "First steps of these sequences, which aren't learned from, but bring the "
+    "stored memory up to date.",
+    low=0, needs="learning")
+
+  def __post_init__(self) -> None:
+    super().__post_init__()
+    length, burn_in = self.sequence_length, self.burn_in
+    if burn_in >= length:
+      raise ValueError(
+        f"burn_in={burn_in} leaves nothing of sequence_length={length} to "
+        "learn from; lower the first or raise the second.")
+    kind = SequenceAgentConfig
+    is_default = (length, burn_in) == (kind.sequence_length, kind.burn_in)
+    if self.cell is None and not is_default:
+      raise ValueError(
+        f"sequence_length={length} and burn_in={burn_in} have no effect: "
+        f"memory={self.memory} isn't learned from sequences; leave them out.")
 
 
 @dataclasses.dataclass(frozen=True)

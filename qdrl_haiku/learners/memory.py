@@ -1,40 +1,20 @@
-"""Agents that remember: what `AgentConfig.memory` says, and windows."""
+"""Agents that remember, as `AgentConfig.memory` says."""
 
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar, cast
+from collections.abc import Callable
+from typing import TypeVar, cast
 
 import jax
 import jax.numpy as jnp
 
 from qdrl_haiku import eager, specs, types
 from qdrl_haiku.learners import base
+from qdrl_haiku.learners.recurrent import recurrent
 
 _Factory = TypeVar("_Factory", bound=Callable[..., base.Learner])
 _WINDOW = "window"
-
-
-class Memory(NamedTuple):
-  """Says what an agent remembers: of a window its K, else how many numbers."""
-
-  kind: str
-  size: int = 0
-
-  @classmethod
-  def parse(cls, text: str, kinds: Sequence[str]) -> "Memory":
-    """Reads a kind and its size, like "window:4"; refuses other kinds."""
-    kind, _, number = text.partition(":")
-    if text == "none":
-      return cls(kind)
-    size = int(number) if number.isdecimal() else 0
-    if kind not in kinds or size < 1 + (kind == _WINDOW):
-      raise ValueError(
-        f"memory={text!r} is nothing that this learner has; give none, "
-        f"{', '.join(f'{x}:K' for x in kinds)}, where K is a number, of a "
-        "window 2 or more.")
-    return cls(kind, size)
 
 
 def remembering(make: _Factory) -> _Factory:
@@ -45,12 +25,22 @@ def remembering(make: _Factory) -> _Factory:
   def made(*args: object, **kwargs: object) -> base.Learner:
     given = signature.bind(*args, **kwargs)
     given.apply_defaults()
-    memory: Memory = given.arguments["config"].remembered
-    if memory.kind != _WINDOW:
-      return make(*args, **kwargs)
+    config = given.arguments["config"]
     spec = specs.observation_spec(given.arguments["observation_size"])
-    given.arguments["observation_size"] = _side_by_side(spec, memory.size)
-    return window(make(*given.args, **given.kwargs), spec, memory.size)
+    kind, size = config.remembered()
+    if kind == _WINDOW:
+      given.arguments["observation_size"] = _side_by_side(spec, size)
+    learner = make(*given.args, **given.kwargs)
+    if tell := learner.policy:
+      learner = learner._replace(
+        policy=lambda state: tell(state)._replace(memory=config.memory))
+    if kind == _WINDOW:
+      return window(learner, spec, size)
+    if config.cell is None:
+      return learner
+    return recurrent(
+      learner, spec, config.cell, getattr(config, "sequence_length", 1),
+      getattr(config, "burn_in", 0))
 
   return cast(_Factory, made)
 
@@ -121,7 +111,7 @@ def window(
     update=eager.compiled_if_eager()(update), observe=observe,
     memory=lambda: specs.zeros(former), stores=(*learner.stores, _WINDOW),
     # The window of the last of n steps isn't stored.
-    supports_n_step=False, share=None, policy=None)
+    supports_n_step=False, share=None)
 
 
 def _row(spec: specs.Array, observation: types.Array) -> types.Array:

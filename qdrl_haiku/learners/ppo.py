@@ -11,7 +11,7 @@ from qdrl_haiku import networks as networks_lib
 from qdrl_haiku.config import setting
 from qdrl_haiku.learners import base, hyperparameters, statistics
 from qdrl_haiku.learners.check import check_learner_rollout
-from qdrl_haiku.learners.config import AgentConfig
+from qdrl_haiku.learners.config import ALL_MEMORIES, AgentConfig
 from qdrl_haiku.learners.hyperparameters import Hyperparameter
 from qdrl_haiku.learners.memory import remembering
 
@@ -39,6 +39,7 @@ class PPOConfig(AgentConfig):
 
   hyperparameters = _OWN | hyperparameters.common_hyperparameters_without(
     "tau", "weight_decay", *hyperparameters.OF_TEMPERATURES)
+  memories = ALL_MEMORIES
   num_epochs: int = setting(
     4, "How often ppo goes through each rollout.", low=1, offered=False,
     needs="learning")
@@ -110,11 +111,12 @@ def ppo(
   stores = (_LOG_PROB,) if is_discrete else (_PRE_TANH, _LOG_PROB)
   policy, critic = networks_lib.make_ppo_networks(
     observation_size, action_spec, config.network,
-    config.own_networks(networks, head.num_outputs))
+    config.own_networks(networks, head.num_outputs), config.cell)
   optimizer = base.Optimizer()
   defaults = hyperparameters.default_hyperparameters(
     config.declared, action_spec.size)
   num_batches = config.num_epochs * config.num_minibatches
+  is_recurrent = config.cell is not None
 
   def init(key: types.Key) -> PPOState:
     policy_key, critic_key = jax.random.split(key)
@@ -156,26 +158,33 @@ def ppo(
   def steps_of(
     state: PPOState, hyperparams: types.Hyperparams, rollout: types.Transition,
   ) -> _Steps:
-    """Computes advantages and targets of a rollout: leaves [T * E, ...]."""
+    """Computes advantages and targets of a rollout.
+
+    Leaves are [T * E, ...]; of recurrent networks [E, T, ...].
+    """
     observation, next_observation = (
       statistics.normalize_by_statistics(state.observation_statistics, x)
       for x in (rollout.observation, rollout.next_observation))
-    value = critic.apply(state.critic_params, observation)
+    value, next_value = (
+      critic.apply(state.critic_params, x)
+      for x in (observation, next_observation))
+    if is_recurrent:
+      value, next_value = (
+        x.reshape(rollout.reward.shape[::-1]).T for x in (value, next_value))
     advantage = jax.vmap(
       losses.ppo_advantages, in_axes=(1, 1, 1, 1, 1, None), out_axes=1)(
       rollout.reward * hyperparams["reward_scaling"],
       rollout.discount * hyperparams["discount"],
       rollout.extras["truncation"],
-      value,
-      critic.apply(state.critic_params, next_observation),
-      hyperparams["gae_lambda"])
+      value, next_value, hyperparams["gae_lambda"])
     steps = _Steps(
       observation=observation,
       drawn=rollout.extras.get(_PRE_TANH, rollout.action),
       log_prob=rollout.extras[_LOG_PROB], advantage=advantage,
       target=value + advantage)
-    return jax.tree.map(
-      lambda x: jnp.asarray(x).reshape(-1, *x.shape[2:]), steps)
+    if is_recurrent:
+      return _Steps(observation, *(x.swapaxes(0, 1) for x in steps[1:]))
+    return _joined(steps)
 
   def learn(
     state: PPOState, hyperparams: types.Hyperparams, batch: _Steps,
@@ -226,15 +235,24 @@ def ppo(
     # the size of past values would feed the critic's errors back to it.
     steps = steps_of(state, hyperparams, transitions)
     shuffle_key, entropy_key = jax.random.split(key)
-    places = jax.vmap(
-      lambda key: jax.random.permutation(key, transitions.reward.size)
-    )(jax.random.split(shuffle_key, config.num_epochs))
+    size = transitions.reward.size
+    if is_recurrent:
+      size = transitions.reward.shape[1]
+      if size % config.num_minibatches:
+        raise ValueError(
+          f"num_envs={size} environments can't be cut into num_minibatches="
+          f"{config.num_minibatches} of whole sequences, as recurrent agents "
+          f"need; make num_envs a multiple of {config.num_minibatches}.")
+    places = jax.vmap(lambda key: jax.random.permutation(key, size))(
+      jax.random.split(shuffle_key, config.num_epochs))
 
     def on_minibatch(
       state: PPOState, inputs: tuple[types.Array, types.Key]
     ) -> tuple[PPOState, types.Metrics]:
       places, key = inputs
       batch = jax.tree.map(lambda x: x[places], steps)
+      if is_recurrent:
+        batch = _Steps(batch.observation, *_joined(batch[1:]))
       return learn(state, hyperparams, batch, key)
 
     state, metrics = jax.lax.scan(
@@ -252,6 +270,12 @@ def ppo(
     from_genotype=from_genotype, declared=config.declared,
     learns_from="rollout", stores=stores,
     policy=base.policy_parts(policy, head.name))
+
+
+def _joined(tree: types.Tree) -> types.Tree:
+  """Joins the first two axes of arrays."""
+  return jax.tree.map(
+    lambda x: jnp.asarray(x).reshape(-1, *x.shape[2:]), tree)
 
 
 def _metrics(

@@ -10,14 +10,14 @@ from qdrl_haiku import eager, losses, specs, types
 from qdrl_haiku import networks as networks_lib
 from qdrl_haiku.learners import base, soft_policy, statistics
 from qdrl_haiku.learners.check import check_learner_update
-from qdrl_haiku.learners.config import SoftAgentConfig
+from qdrl_haiku.learners.config import SequenceAgentConfig, SoftAgentConfig
 from qdrl_haiku.learners.hyperparameters import COMMON
 from qdrl_haiku.learners.memory import remembering
 from qdrl_haiku.networks import ResidualNetworkConfig
 
 
 @dataclasses.dataclass(frozen=True)
-class SACConfig(SoftAgentConfig):
+class SACConfig(SoftAgentConfig, SequenceAgentConfig):
   """Shapes SAC's networks and its computation."""
 
   hyperparameters = COMMON
@@ -90,7 +90,7 @@ def sac(
   action_size = specs.action_size(action_size)
   policy, critic = networks_lib.make_sac_networks(
     observation_size, action_size, config.network,
-    config.own_networks(networks, 2 * action_size))
+    config.own_networks(networks, 2 * action_size), config.cell)
   kind = soft_policy.Kind(SACState, SACGenotype)
   soft = soft_policy.soft_policy(
     observation_size, action_size, config, policy, kind)

@@ -16,7 +16,7 @@ from qdrl_haiku.config import setting
 from qdrl_haiku.learners import base, hyperparameters, sharing, statistics
 from qdrl_haiku.learners import config as config_lib
 from qdrl_haiku.learners.check import check_learner_update
-from qdrl_haiku.learners.config import AgentConfig
+from qdrl_haiku.learners.config import SequenceAgentConfig
 from qdrl_haiku.learners.hyperparameters import Hyperparameter
 from qdrl_haiku.learners.memory import remembering
 from qdrl_haiku.networks import ResidualNetworkConfig
@@ -36,7 +36,7 @@ _OWN = {
 
 
 @dataclasses.dataclass(frozen=True)
-class TD3Config(AgentConfig):
+class TD3Config(SequenceAgentConfig):
   """Shapes TD3's networks and its computation."""
 
   hyperparameters = _OWN | hyperparameters.common_hyperparameters_without(
@@ -98,7 +98,7 @@ def td3(
   action_size = specs.action_size(action_size)
   own = config.own_networks(networks, action_size)
   policy, critic = networks_lib.make_td3_networks(
-    observation_size, action_size, config.network, own)
+    observation_size, action_size, config.network, own, config.cell)
   optimizer = base.Optimizer()
   defaults = hyperparameters.default_hyperparameters(
     config.declared, action_size)

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 
 from qdrl_haiku import platform, specs, types
 from qdrl_haiku.checks import check_count
-from qdrl_haiku.networks import mlp
+from qdrl_haiku.networks import mlp, recurrent
 from qdrl_haiku.networks.base import Network, PolicyLayers, network, of_policy
 from qdrl_haiku.networks.config import (
   ACTIVATIONS,
@@ -28,6 +28,7 @@ from qdrl_haiku.networks.config import (
   ResidualNetworkConfig,
 )
 from qdrl_haiku.networks.own import OwnNetworks, own_critics, own_network
+from qdrl_haiku.networks.recurrent import Cell
 from qdrl_haiku.networks.residual import ResidualMLP
 
 
@@ -75,7 +76,7 @@ class ActorCritic(NamedTuple):
 def make_sac_networks(
   observation_size: int | specs.Observation, action_size: int | specs.Action,
   config: NetworkConfig = ResidualNetworkConfig(),
-  own: OwnNetworks | None = None,
+  own: OwnNetworks | None = None, cell: Cell | None = None,
 ) -> ActorCritic:
   """Returns the policy, with 2A outputs, and the twin critics of SAC.
 
@@ -85,38 +86,42 @@ def make_sac_networks(
     action_size: A, >= 1, or a spec of continuous actions.
     config: what shapes the networks.
     own: networks that take the place of these.
+    cell: of encoders, for networks that are recurrent, see `recurrent`; their
+      parameters have one for both critics.
 
   Raises:
     ValueError: for a size that is no positive integer, residual blocks of
       different sizes or with LayerNorm, or networks that make other shapes.
   """
   action_size = specs.action_size(action_size)
-  return _actor_critic(observation_size, action_size, 2, config, own)
+  return _actor_critic(observation_size, action_size, 2, config, own, cell)
 
 
 def make_td3_networks(
   observation_size: int | specs.Observation, action_size: int | specs.Action,
   config: NetworkConfig = ResidualNetworkConfig(),
-  own: OwnNetworks | None = None,
+  own: OwnNetworks | None = None, cell: Cell | None = None,
 ) -> ActorCritic:
   """Returns the policy, with A outputs, and the twin critics of TD3.
 
   Args and errors are those of `make_sac_networks`.
   """
   action_size = specs.action_size(action_size)
-  return _actor_critic(observation_size, action_size, 1, config, own)
+  return _actor_critic(observation_size, action_size, 1, config, own, cell)
 
 
 def make_ppo_networks(
   observation_size: int | specs.Observation, action_size: int | specs.Action,
   config: NetworkConfig = NetworkConfig(), own: OwnNetworks | None = None,
+  cell: Cell | None = None,
 ) -> ActorCritic:
   """Returns the policy, with 2A outputs, and the critic of PPO.
 
   Args and errors are those of `make_sac_networks`. Of discrete actions, one of
   n, the policy has n outputs.
   """
-  return _actor_critic(observation_size, action_size, 2, config, own, True)
+  return _actor_critic(
+    observation_size, action_size, 2, config, own, cell, of_observations=True)
 
 
 def make_discriminator(
@@ -168,10 +173,17 @@ def policy_final_init(
 def _actor_critic(
   observation_size: int | specs.Observation, action_size: int | specs.Action,
   outputs_per_action: int, config: NetworkConfig, own: OwnNetworks | None,
-  of_observations: bool = False,
+  cell: Cell | None = None, *, of_observations: bool = False,
 ) -> ActorCritic:
   """Returns the policy and twin critics, or one critic `of_observations`."""
   observed = specs.observation_spec(observation_size)
+  if cell is not None:
+    made = _actor_critic(
+      recurrent.beside(observed, cell).spec, action_size, outputs_per_action,
+      config, own, of_observations=of_observations)
+    return ActorCritic(*(
+      recurrent.recurrent(network, observed, cell, role)
+      for role, network in made._asdict().items()))
   seen = specs.seen_by_policy(observed)
   action = specs.action_spec(action_size)
   if not isinstance(config, ResidualNetworkConfig):

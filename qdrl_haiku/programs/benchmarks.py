@@ -254,9 +254,9 @@ def benchmark_flops_per_update(setup: Setup) -> float:
   """Returns what XLA counts for one critic step of one agent."""
   member, transition = _member(setup)
   per_update, config = setup.learner.batches_per_update, setup.config
-  shape = (per_update, config.batch_size)
-  if setup.on_policy:
-    shape = (config.rollout_length, config.num_envs)
+  shape: tuple[int, ...] = (config.rollout_length, config.num_envs)
+  if not setup.on_policy:
+    shape = per_update, *setup.learner.batch_shape(config.batch_size)
   transitions = jax.tree.map(
     lambda x: jax.ShapeDtypeStruct((*shape, *x.shape), x.dtype), transition)
   arguments = *member, transitions, jax.random.key(0)

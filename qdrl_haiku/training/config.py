@@ -248,7 +248,7 @@ def training_iterations(
       f"multiple of {steps}: {_settings(config, learner)} make iterations of "
       f"{steps} steps. The nearest: "
       f"{nearest_interval_multiples(config.perturbation_interval, steps)}.")
-  if learner.learns_from == "replay" and steps > config.capacity:
+  if learner.learns_from != "rollout" and steps > config.capacity:
     raise ValueError(
       f"replay_capacity={config.capacity} is less than the {steps} "
       "transitions that one iteration collects; raise it.")

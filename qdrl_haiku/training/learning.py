@@ -20,7 +20,7 @@ from qdrl_haiku import (
 from qdrl_haiku.learners import statistics
 from qdrl_haiku.training import config as config_lib
 from qdrl_haiku.training import members as members_lib
-from qdrl_haiku.training import n_step
+from qdrl_haiku.training import n_step, sequences
 from qdrl_haiku.training.setup import Setup
 from qdrl_haiku.training.state import Members
 from qdrl_haiku.types import Array, Hyperparams, Key, Metrics, Transition, Tree
@@ -84,7 +84,7 @@ def train_members(
 
   pool, members = members.pool, members._replace(pool=())
   goes_on = setup.abilities.copies_states and not setup.config.inherit_replay
-  if setup.config.n_step > 1 and not goes_on:
+  if setup.keeps_order and not goes_on:
     members = members._replace(
       replay=jax.vmap(lambda b: n_step.cut_n_step(setup, b))(members.replay))
   begin = members
@@ -117,7 +117,7 @@ def _from_replay(
   Returns members, metrics [P, M], and whether they learned, bool [P].
   """
   add = setup.buffer.add_where
-  if setup.config.n_step > 1:
+  if setup.keeps_order:
     add = functools.partial(n_step.add_n_step, setup)
   with jax.named_scope("store"):
     states = jax.vmap(setup.learner.observe)(members.learner, seen)
@@ -183,12 +183,16 @@ def learn(
   """Learns from replay for one iteration."""
   config, learner = setup.config, setup.learner
   num_updates = config_lib.training_iterations(config, learner).num_updates
-  batches = (num_updates, learner.batches_per_update, config.batch_size)
+  batches = (
+    num_updates, learner.batches_per_update,
+    *learner.batch_shape(config.batch_size))
   sample_keys, update_keys = _split(keys)
   # All of them in one gather.
   sample: Callable[..., Tree] = setup.buffer.sample
   if config.n_step > 1:
     sample = functools.partial(n_step.sample_n_step, setup)
+  elif learner.learns_from == "sequences":
+    sample = functools.partial(sequences.sample_sequences, setup)
   with jax.named_scope("sample"):
     sampled = jax.vmap(lambda b, k: sample(b, k, batches))(buffers, sample_keys)
   update_keys = jax.vmap(jax.random.split, (0, None))(update_keys, num_updates)

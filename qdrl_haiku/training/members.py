@@ -183,7 +183,7 @@ def check_members_learner(setup: Setup) -> None:
 def stored_by_members(setup: Setup, transitions: Transition) -> Transition:
   """Returns transitions with those extras only that learning needs."""
   names = {*setup.learner.stores}
-  if setup.config.n_step > 1 or setup.on_policy:
+  if setup.keeps_order or setup.on_policy:
     names.add("truncation")
   return transitions._replace(
     extras={name: x for name, x in transitions.extras.items() if name in names})

@@ -20,10 +20,10 @@ from qdrl_haiku import replay, trees
 from qdrl_haiku.training.setup import Setup
 from qdrl_haiku.types import Array, Hyperparams, Key, Transition
 
-_TRUNCATION = "truncation"
+TRUNCATION = "truncation"
 # Marks a copy, as its `truncation`. That of other steps is 0 or 1: 1 where an
 # episode was truncated, or where `cut_n_step` has ended windows.
-_INSTEAD = 2
+INSTEAD = 2
 
 
 class Windows(NamedTuple):
@@ -48,14 +48,14 @@ def sample_n_step(
   first = setup.buffer.draw(state, key, shape)
   gather = replay.gather_from_replay
 
-  told = stored.reward, stored.discount, stored.extras[_TRUNCATION]
+  told = stored.reward, stored.discount, stored.extras[TRUNCATION]
   _, discount, truncation = gather(told, first)
   last, goes_on = first, (discount != 0) & (truncation == 0)
   steps = []
   for i in range(1, setup.config.n_step):
     places, exists = setup.buffer.later(state, first, i * setup.config.num_envs)
     reward, discount, truncation = gather(told, places)
-    is_inside = goes_on & exists & (truncation != _INSTEAD)
+    is_inside = goes_on & exists & (truncation != INSTEAD)
     steps.append((
       jnp.where(is_inside, reward, 0), jnp.where(is_inside, discount, 1),
       is_inside))
@@ -77,9 +77,9 @@ def add_n_step(
   """Adds steps [B]; copies take the places of those where `where` is false."""
   has_any = jnp.any(where)
   sources = jnp.where(where, jnp.arange(where.size), jnp.argmax(where))
-  truncation = jnp.where(where, steps.extras[_TRUNCATION], _INSTEAD)
+  truncation = jnp.where(where, steps.extras[TRUNCATION], INSTEAD)
   steps = jax.tree.map(lambda x: x[sources], steps)
-  steps = steps._replace(extras=steps.extras | {_TRUNCATION: truncation})
+  steps = steps._replace(extras=steps.extras | {TRUNCATION: truncation})
   return setup.buffer.add_where(
     cut_n_step(setup, state, ~has_any), steps,
     jnp.broadcast_to(has_any, where.shape))
@@ -96,11 +96,11 @@ def cut_n_step(
   latest = state.position - 1 - jnp.arange(setup.config.num_envs)
   places = latest % setup.config.capacity
   extras = state.storage.extras
-  ends = extras[_TRUNCATION]
+  ends = extras[TRUNCATION]
   # What stands instead of a step stays that.
   ends = ends.at[places].set(jnp.maximum(ends[places], where))
   return state._replace(
-    storage=state.storage._replace(extras=extras | {_TRUNCATION: ends}))
+    storage=state.storage._replace(extras=extras | {TRUNCATION: ends}))
 
 
 def fold_n_step(windows: Windows, hyperparams: Hyperparams) -> Transition:

@@ -23,7 +23,8 @@ def check_setup(setup: Setup) -> None:
         search_spaces.check_search_space_value(
           learner.declared, name, value, where)
     for problem in (
-      *_of_n_step(setup), *_of_repertoire(setup), *_ignored(setup)
+      *_of_n_step(setup), *_of_sequences(setup), *_of_repertoire(setup),
+      *_ignored(setup)
     ):
       refusals.refuse(problem)
     if setup.trains_members:
@@ -47,6 +48,24 @@ def _of_n_step(setup: Setup) -> Iterator[str]:
     yield (
       f"n_step={n}, but with emitter {', '.join(names)} agents learn from "
       f"single steps; {fix}")
+
+
+def _of_sequences(setup: Setup) -> Iterator[str]:
+  """Says where batches can't be of whole sequences, or replay of too few."""
+  learner, config = setup.learner, setup.config
+  if learner.learns_from != "sequences":
+    return
+  length, burn_in = learner.sequence_length, learner.burn_in
+  if config.batch_size % (length - burn_in):
+    yield (
+      f"batch_size={config.batch_size} must be a multiple of {length - burn_in}"
+      f", the steps that are learned from of sequence_length={length} with "
+      f"burn_in={burn_in}; change one of them.")
+  if config.min_replay_size < length * config.num_envs:
+    yield (
+      f"min_replay_size={config.min_replay_size} transitions hold no sequence "
+      f"of sequence_length={length} steps of each of num_envs="
+      f"{config.num_envs}; give {length * config.num_envs} or more.")
 
 
 def _of_repertoire(setup: Setup) -> Iterator[str]:

@@ -150,6 +150,11 @@ class Setup(NamedTuple):
     return self.learner.learns_from == "rollout"
 
   @property
+  def keeps_order(self) -> bool:
+    """Whether a step's successor is found in replay, see `n_step`."""
+    return self.config.n_step > 1 or self.learner.learns_from == "sequences"
+
+  @property
   def describer(self) -> Describer:
     """What describes a repertoire's agents."""
     descriptor = self.eval_env.descriptor

@@ -47,6 +47,8 @@ COMMANDS = {
     *_PBT, "--num_eval_episodes=2", "--normalize_observations",
     "--log_to=tensorboard", "--randomize=action_noise:uniform:0:0.3",
     "--randomize=action_delay:uniform:0:2"],
+  "recurrent": [
+    *_PBT, "--memory=lstm:3", "--sequence_length=6", "--burn_in=2"],
   "pb2": [*_PBT, "--controller=pb2"],
   "mf_pbt": [
     *_PBT, "--population_size=8", "--controller=mf_pbt", "--frequencies=1,3"],

@@ -93,6 +93,7 @@ def test_a_run_cut_short_anywhere_ends_as_the_uninterrupted_one(
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "interval", "generations"), [
   ("pbt", 5, (2, 4, 5)), ("mf_pbt", 3, (4,)), ("smerl", 3, (2, 5)),
+  ("recurrent", 3, (2, 5)),
   ("metra", 3, (4,)),
   ("me_pbt", 5, (3, 4)), ("own_learner_and_controller", 3, (2, 5)),
   ("own_emitter_and_container", 3, (2, 5)), ("aurora", 2, (2, 5)),
@@ -151,6 +152,9 @@ def _after(steps, placement):
 @pytest.mark.parametrize(("command", "ways"), [
   ([*_PBT, "--population_size=8"],
    [[(1,)], [(8,)], [_after(40, "2x2"), _after(80, 4), _after(120, "2x2")]]),
+  ([*_PBT, "--population_size=4", "--memory=gru:3", "--sequence_length=6",
+    "--burn_in=2"], [[(1,)], [_after(40, 2), _after(80, 1), _after(120, 4)]]),
+  ([*_PPO, "--memory=lstm:3", "--num_envs=4"], [[(1,)], [(4,)]]),
   # In 8, 7 and 9 slots.
   ([*_PBT, "--population_size=7"],
    [[(1,)], [_after(40, 4), _after(80, 1), _after(120, 3)]]),
@@ -182,8 +186,8 @@ def _after(steps, placement):
   ([*_ME_PBT, "--num_reevaluations=3"],
    [[(2, "--noshard_repertoire")], [("2x2", "--shard_repertoire")]]),
 ], ids=[
-  "population", "seven", "pb2", "rollouts", "critics", "cma", "soft",
-  "no cells", "aurora", "fronts", "cells"])
+  "population", "recurrent", "recurrent rollouts", "seven", "pb2", "rollouts",
+  "critics", "cma", "soft", "no cells", "aurora", "fronts", "cells"])
 def test_no_devices_or_processes_change_a_bit(command, ways, cache, tmp_path):
   size = 7 if "--population_size=7" in command else None
   first = None

@@ -16,10 +16,13 @@ DISCRETE = specs.Discrete(3)
 BATCH_SIZE = 6
 ROLLOUT = 4, BATCH_SIZE
 NAMES = ("sac", "td3", "crossq", "xqc", "ppo", "discrete_ppo")
+RECURRENT = ("sac gru", "td3 lstm", "ppo gru", "discrete_ppo lstm")
 # The others are the slow tier's, where a test compiles for each.
 SAC_FIRST = tuple(
   name if name == "sac" else pytest.param(name, marks=pytest.mark.slow)
   for name in NAMES)
+WITH_MEMORY = (*SAC_FIRST, *(
+  pytest.param(name, marks=pytest.mark.slow) for name in RECURRENT))
 
 _CONFIG = {
   "policy_hidden_layer_sizes": (4,), "critic_hidden_layer_sizes": (5,),
@@ -35,13 +38,18 @@ def learner(name, **config):
   defaults = _CONFIG | {"normalize_observations": True}
   if name in ("sac", "td3"):  # With all hyperparameters that it may have.
     defaults["residual"] = True
-  if name.endswith("ppo"):
+  if "ppo" in name:
     defaults |= {"num_epochs": 2, "num_minibatches": 3}
-  elif name != "sac":
+  elif not name.startswith("sac"):
     # Of three batches, so that the last is not the second.
-    defaults["policy_delay"] = 2 if name == "td3" else 3
+    defaults["policy_delay"] = 2 if name.startswith("td3") else 3
   if name == "xqc":
     defaults["num_atoms"] = 7
+  name, _, memory = name.partition(" ")
+  if memory:
+    defaults |= {"memory": f"{memory}:3"}
+    if "ppo" not in name:
+      defaults |= {"sequence_length": 3, "burn_in": 0}
   return _learner(name, tuple(sorted((defaults | config).items())))
 
 
@@ -84,18 +92,28 @@ def transitions(*shape, seed=0):
 
 
 def batches(learner, seed=0):
-  """Transitions for one update: [N, B], or a rollout [T, E] of PPO."""
+  """Transitions for one update: [N, B], or [N, B, L], or a rollout [T, E]."""
+  rng = np.random.default_rng(600 + seed)
   if learner.learns_from == "replay":
     return transitions(learner.batches_per_update, BATCH_SIZE, seed=seed)
-  rollout = transitions(*ROLLOUT, seed=seed)
-  ends = np.random.default_rng(600 + seed).uniform(size=ROLLOUT) < 0.3
+  shape = ROLLOUT
+  if learner.learns_from == "sequences":
+    shape = learner.batches_per_update, 3, learner.sequence_length
+  ends = rng.uniform(size=shape) < 0.3
+  memory = jax.tree.map(
+    lambda x: jnp.float32(rng.uniform(-0.3, 0.3, (*shape, *x.shape))),
+    learner.memory())
+  rollout = transitions(*shape, seed=seed)
+  if learner.learns_from == "sequences":
+    return rollout._replace(extras={
+      "memory": memory, "truncation": jnp.float32(ends)})
   # In their order, but where an episode has ended.
   goes_on = (~ends & (rollout.discount > 0))[:-1, :, None]
   next_observation = rollout.next_observation.at[:-1].set(
     jnp.where(goes_on, rollout.observation[1:], rollout.next_observation[:-1]))
   key = jax.random.key(seed)
   acted = learner.act(
-    agent(learner), hyperparams(learner), rollout.observation, (), key)
+    agent(learner), hyperparams(learner), rollout.observation, memory, key)
   # As far from the agent's as one update or two lead.
   change = 0.2 * jax.random.normal(key, ROLLOUT)
   return rollout._replace(

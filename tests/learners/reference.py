@@ -1,7 +1,10 @@
 """Networks, policies, gradients and Adam in float64 NumPy."""
 
+from typing import Any, NamedTuple
+
 import jax
 import numpy as np
+from scipy import special
 
 _STEP = 1e-5
 
@@ -14,7 +17,14 @@ def float64(tree):
 
 
 def mlp(params, inputs, act=np.tanh):
-  """A perceptron, perhaps of residual blocks: [..., I] -> [..., outputs]."""
+  """A perceptron, perhaps of residual blocks: [..., I] -> [..., outputs].
+
+  A recurrent one is of `Steps`.
+  """
+  if "memory" in params:
+    # Gates are of as many numbers as the GRU's memory, or half the LSTM's.
+    size = inputs.memory.shape[-1] // (1 + ("lstm/linear" in params["memory"]))
+    return mlp(params["network"], inputs.encoded(params["memory"], size), act)
   layers = {name.rpartition("/")[2]: x for name, x in params.items()}
 
   def linear(name, x):
@@ -40,6 +50,73 @@ def mlp(params, inputs, act=np.tanh):
     inputs = act(norm(i, linear(f"linear_{i}", inputs)))
     i += 1
   return linear("output", inputs)
+
+
+def remember(params, observation, memory):
+  """The memory of Haiku's GRU or LSTM after an observation."""
+  (own,) = params.values()
+  if "w_h" in own:
+    size = len(own["w_h"])
+    x = observation @ own["w_i"] + own["b"]
+    z, r = np.split(special.expit(
+      (x + memory @ own["w_h"])[..., : 2 * size]), 2, axis=-1)
+    new = np.tanh(x + (r * memory) @ own["w_h"])[..., 2 * size :]
+    return (1 - z) * memory + z * new
+  hidden, cell = np.split(memory, 2, axis=-1)
+  seen = np.concatenate([observation, hidden], axis=-1)
+  i, g, f, o = np.split(seen @ own["w"] + own["b"], 4, axis=-1)
+  cell = cell * special.expit(f + 1) + special.expit(i) * np.tanh(g)
+  return np.concatenate([special.expit(o) * np.tanh(cell), cell], axis=-1)
+
+
+class Steps(NamedTuple):
+  """Steps [B, L] as recurrent networks see them, one row after the other.
+
+  Or, with `beyond`, the observations that follow these; and perhaps actions.
+  """
+
+  observation: Any
+  begins: Any
+  memory: Any  # Of one network, or by network.
+  beyond: Any = None
+  action: Any = None
+
+  def encoded(self, params, size):
+    """What the network sees of each step, [B * L, ...]."""
+    rows = []
+    for b, t in np.ndindex(self.begins.shape):
+      memory = self.memory[b, t] if self.begins[b, t] else memory  # noqa: F821
+      memory = remember(params, self.observation[b, t], memory)
+      seen, output = self.observation[b, t], memory
+      if self.beyond is not None:
+        seen = self.beyond[b, t]
+        output = remember(params, seen, memory)
+      rows.append(np.concatenate([seen, output[:size]]))
+    return np.array(rows) if self.action is None else np.concatenate(
+      [rows, self.action], axis=-1)
+
+
+def sequences(transitions):
+  """Transitions [B, L] of a recurrent agent, flat but for observations."""
+  ends = (transitions.discount == 0) | (transitions.extras["truncation"] > 0)
+  begins = np.ones_like(ends)
+  begins[:, 1:] = ends[:, :-1]
+  steps = Steps(transitions.observation, begins, transitions.extras["memory"])
+  flat = jax.tree.map(
+    lambda x: x.reshape(-1, *x.shape[2:]), transitions._replace(extras={}))
+  return flat._replace(
+    observation=steps,
+    next_observation=steps._replace(beyond=transitions.next_observation))
+
+
+def seen_by(role, observation, action=None):
+  """What a network sees of observations, and perhaps of actions."""
+  if isinstance(observation, Steps):
+    return observation._replace(
+      memory=observation.memory[role], action=action)
+  if action is None:
+    return observation
+  return np.concatenate([observation, action], axis=-1)
 
 
 def normal_tanh(parameters, noise):

@@ -1,5 +1,7 @@
 """PPO's update in float64 NumPy, see `reference_updates`."""
 
+import operator
+
 import jax
 import numpy as np
 from scipy import special
@@ -11,12 +13,14 @@ from tests.learners.reference import (
   mlp,
   normal_tanh,
   normalize,
+  seen_by,
+  sequences,
 )
 
 
 def _log_prob(params, observation, action):
   """Of actions [..., A], or discrete ones [...], by a policy, [...]."""
-  outputs = mlp(params, observation)
+  outputs = mlp(params, seen_by("policy", observation))
   if action.dtype == np.int32:
     logs = special.log_softmax(outputs, axis=-1)
     return np.take_along_axis(logs, action[..., None], axis=-1)[..., 0]
@@ -33,10 +37,10 @@ def _step(state, hyperparams, steps, noise):
   is_discrete = action.dtype == np.int32
 
   def entropy(params):
+    outputs = mlp(params, seen_by("policy", observation))
     if is_discrete:
-      probs = special.softmax(mlp(params, observation), axis=-1)
-      return special.entr(probs).sum(axis=-1).mean()
-    return -normal_tanh(mlp(params, observation), noise)[1].mean()
+      return special.entr(special.softmax(outputs, axis=-1)).sum(axis=-1).mean()
+    return -normal_tanh(outputs, noise)[1].mean()
 
   def ratio(params):
     return np.exp(_log_prob(params, observation, action) - old)
@@ -47,9 +51,12 @@ def _step(state, hyperparams, steps, noise):
     return -gain.mean() - hyperparams["entropy_cost"] * entropy(params)
 
   def critic_loss(params):
-    return np.mean(0.5 * (mlp(params, observation)[..., 0] - target) ** 2)
+    return np.mean(0.5 * (values(params) - target) ** 2)
 
-  value = mlp(state.critic_params, observation)
+  def values(params):
+    return mlp(params, seen_by("critic", observation))[..., 0]
+
+  value = values(state.critic_params)
   metrics = {}
   for role, loss in (("policy", policy_loss), ("critic", critic_loss)):
     params, moments, found, length = descend(
@@ -62,7 +69,7 @@ def _step(state, hyperparams, steps, noise):
     state = state._replace(**fields)
   change = ratio(before)
   if not is_discrete:
-    fresh, _ = normal_tanh(mlp(before, observation), noise)
+    fresh, _ = normal_tanh(mlp(before, seen_by("policy", observation)), noise)
     metrics["action_saturation"] = np.mean(np.abs(fresh) > 0.99)
   return state, metrics | {
     "policy_entropy": entropy(before),
@@ -87,26 +94,41 @@ def ppo_update(state, hyperparams, rollout, draws):
   observation, next_observation = (
     normalize(state.observation_statistics, x)
     for x in (seen.observation, seen.next_observation))
-  value = mlp(state.critic_params, observation)[..., 0]
+  is_recurrent = "memory" in seen.extras
+  if is_recurrent:
+    whole = sequences(jax.tree.map(lambda x: x.swapaxes(0, 1), seen._replace(
+      observation=observation, next_observation=next_observation)))
+    observation, next_observation = whole.observation, whole.next_observation
+  value, next_value = (
+    mlp(state.critic_params, seen_by("critic", x))[..., 0]
+    for x in (observation, next_observation))
+  if is_recurrent:
+    value, next_value = (
+      x.reshape(seen.reward.shape[::-1]).T for x in (value, next_value))
   columns = zip(
     (hyperparams["reward_scaling"] * seen.reward).T,
     (hyperparams["discount"] * seen.discount).T,
-    seen.extras["truncation"].T, value.T,
-    mlp(state.critic_params, next_observation)[..., 0].T, strict=True)
+    seen.extras["truncation"].T, value.T, next_value.T, strict=True)
   advantage = np.stack(
     [advantages(*x, hyperparams["gae_lambda"]) for x in columns], axis=1)
-  log_prob = seen.extras["log_prob"]
+  action, log_prob = seen.action, seen.extras["log_prob"]
   if "pre_tanh" in seen.extras:
+    action = np.tanh(seen.extras["pre_tanh"])  # Float32 rounds it.
     # That of actions, not of the numbers whose tanh they are.
-    log_prob = log_prob - np.log(1 - seen.action**2).sum(axis=-1)
+    log_prob = log_prob - np.log(1 - action**2).sum(axis=-1)
   steps = [
-    x.reshape(-1, *x.shape[2:])
+    x if is_recurrent else x.reshape(-1, *x.shape[2:])
     for x in (
-      observation, seen.action, log_prob,
+      seen.observation if is_recurrent else observation, action, log_prob,
       advantage, value + advantage)]
   learned = []
   for places, noise in zip(*draws, strict=True):
-    batch = [x[places] for x in steps]
+    if is_recurrent:  # Places are of whole environments.
+      rows = [x[:, places].swapaxes(0, 1) for x in steps]
+      batch = [x.reshape(-1, *x.shape[2:]) for x in rows]
+      batch[0] = jax.tree.map(operator.itemgetter(places), observation)
+    else:
+      batch = [x[places] for x in steps]
     state, metrics = _step(state, hyperparams, batch, noise)
     learned.append(metrics)
   return state, jax.tree.map(lambda *x: np.mean(x), *learned)

@@ -17,6 +17,8 @@ from tests.learners.reference import (
   mlp,
   normal_tanh,
   normalize,
+  seen_by,
+  sequences,
 )
 
 
@@ -68,7 +70,7 @@ def _network(role, params, state, inputs, is_training):
 def _policy(params, inputs, is_training=False):
   """A policy's outputs, and its parameters with new averages, if any."""
   if not hasattr(params, "state"):
-    return mlp(params, inputs), params
+    return mlp(params, seen_by("policy", inputs)), params
   outputs, state = _network("policy", *params, inputs, is_training)
   return outputs, params._replace(state=state)
 
@@ -82,13 +84,19 @@ def _with_unit_norm(params):
     for module, values in params.items()}
 
 
+def _one(shared, params, state, i):
+  """The i-th critic's parameters and averages."""
+  params, state = jax.tree.map(lambda x: x[i], (params, state))
+  return (shared | {"network": params} if shared else params), state
+
+
 def _critics(params, state, observation, action, is_training):
   """Twin critics: [B, 2, K], and their new averages, if they have some."""
-  inputs = np.concatenate([observation, action], axis=-1)
+  inputs, shared = seen_by("critic", observation, action), {}
+  if "memory" in params:  # Of both.
+    shared, params = params, params["network"]
   outputs, states = zip(*(
-    _network(
-      "critic", *jax.tree.map(lambda x, i=i: x[i], (params, state)), inputs,
-      is_training)
+    _network("critic", *_one(shared, params, state, i), inputs, is_training)
     for i in range(2)), strict=True)
   return np.stack(outputs, axis=1), jax.tree.map(
     lambda *x: np.stack(x), *states)
@@ -141,7 +149,9 @@ def _batches(state, transitions):
     next_observation=normalize(
       state.observation_statistics, whole.next_observation))
   num_batches = len(whole.reward)
-  return [jax.tree.map(lambda x, n=n: x[n], whole) for n in range(num_batches)]
+  batches = [
+    jax.tree.map(lambda x, n=n: x[n], whole) for n in range(num_batches)]
+  return [sequences(x) if x.reward.ndim == 2 else x for x in batches]
 
 
 def _mean(rounds):
@@ -155,7 +165,7 @@ def soft_update(state, hyperparams, transitions, noises):
   Args:
     state: of float64 arrays.
     hyperparams: as the learner's.
-    transitions: [N, B].
+    transitions: [N, B], or sequences [N, B, L], without burn-in.
     noises: [N, B, A] at the next observations, [B, A] at the last batch's.
   """
   targets = getattr(state, "target_critic_params", None)
@@ -184,12 +194,14 @@ def soft_update(state, hyperparams, transitions, noises):
     size = len(batch.reward)
     next_action, next_log_prob = normal_tanh(
       _policy(state.policy_params, batch.next_observation)[0], noise)
-    inputs = (
-      np.concatenate([batch.observation, batch.next_observation]),
-      np.concatenate([batch.action, next_action]))
+    inputs = batch.observation, batch.action
+    beyond = batch.next_observation, next_action
+    if critic.averages is not None:
+      inputs = beyond = tuple(
+        np.concatenate(x) for x in zip(inputs, beyond, strict=True))
     outputs, _ = _critics(
-      targets or critic.params, critic.averages, *inputs, True)
-    next_q = _values(outputs, atoms)[size:].min(axis=1)
+      targets or critic.params, critic.averages, *beyond, True)
+    next_q = _values(outputs, atoms)[-size:].min(axis=1)
     target = (
       hyperparams["reward_scaling"] * batch.reward
       + hyperparams["discount"] * batch.discount
@@ -264,8 +276,8 @@ def td3_update(state, hyperparams, transitions, noises):
   clip, rounds = hyperparams["target_noise_clip"], []
   for batch, noise in zip(_batches(state, transitions), noises[0], strict=True):
     change = np.clip(hyperparams["target_noise_scale"] * noise, -clip, clip)
-    next_action = np.tanh(
-      mlp(state.target_policy_params, batch.next_observation))
+    next_action = np.tanh(mlp(
+      state.target_policy_params, seen_by("policy", batch.next_observation)))
     outputs, _ = _critics(
       state.target_critic_params, None, batch.next_observation,
       np.clip(next_action + change, -1, 1), True)
@@ -278,7 +290,7 @@ def td3_update(state, hyperparams, transitions, noises):
     rounds.append(metrics)
 
   def policy_action(params):
-    return np.tanh(mlp(params, batch.observation))
+    return np.tanh(mlp(params, seen_by("policy", batch.observation)))
 
   def policy_loss(params):
     outputs, _ = _critics(

@@ -21,7 +21,7 @@ def _arguments(learner, seed=0):
     common.batches(learner, seed), jax.random.key(seed))
 
 
-@pytest.mark.parametrize("name", common.SAC_FIRST)
+@pytest.mark.parametrize("name", common.WITH_MEMORY)
 def test_an_update_of_a_population_is_that_of_each_member(name):
   learner, members = common.learner(name), range(5)
   # Not their first update, so that moments and counts matter.
@@ -45,7 +45,7 @@ def test_an_update_of_a_population_is_that_of_each_member(name):
       common.assert_close(common.member(together, i), alone, 1e-9, 1e-9)
 
 
-@_EACH
+@pytest.mark.parametrize("name", common.NAMES + common.RECURRENT)
 def test_an_update_has_no_conditional_and_no_two_draws_are_from_one_key(name):
   learner = common.learner(name)
   args = _arguments(learner)

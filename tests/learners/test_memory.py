@@ -1,11 +1,14 @@
 """Tests of agents that remember."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from qdrl_haiku import actors, environments, learners, specs
+from qdrl_haiku.learners import registry
 from tests import configs
 from tests.learners import common
 
@@ -20,7 +23,7 @@ _EACH = pytest.mark.parametrize("name", common.SAC_FIRST)
 
 
 class _Recall:
-  """Shows a cue at the beginning of an episode, and pays it at the end."""
+  """Shows a cue at the beginning of an episode, and rewards it at the end."""
 
   observation_size, action_size = 2, 1
 
@@ -31,12 +34,12 @@ class _Recall:
 
   def step(self, state, action):
     cue, t = state.pipeline_state
-    seen = jnp.array([0.0, 1.0]) + 0 * action
-    return environments.State(
-      (cue, t + 1), seen, (t == 3) * cue, (t == 3).astype(jnp.float32))
+    reward, done = (t == 3) * cue * action[0], jnp.float32(t == 3)
+    seen = jnp.array([0, t == 2], jnp.float32)
+    return environments.State((cue, t + 1), seen, reward, done)
 
 
-_ENV = environments.Environment(_Recall(), episode_length=1000)
+_ENV = environments.Environment(_Recall(), episode_length=7)
 
 
 def _made(name, memory, size=2, **config):
@@ -48,23 +51,24 @@ def _made(name, memory, size=2, **config):
     size, 1, configs.make(kind, memory=memory, **(defaults | config)))
 
 
-def _collected(learner, env=_ENV, num_envs=_E):
+def _collected(learner):
   """A new agent, and what it does: [T, E]."""
   state = jax.jit(learner.init)(_KEY)
   members = jax.tree.map(
     lambda x: jnp.asarray(x)[None], (state, learner.hyperparams))
-  env_states = jax.jit(env.reset)(jax.random.split(_KEY, num_envs)[None])
+  env_states = jax.jit(_ENV.reset)(jax.random.split(_KEY, _E)[None])
+  # The first episodes of two of them are truncated.
+  ages = {"steps": jnp.array([[0, 4, 5]])}
+  env_states = env_states.replace(info=env_states.info | ages)
   rollout = actors.collect(
-    env, learner, *members, env_states, _KEY[None], _T)[1]
+    _ENV, learner, *members, env_states, _KEY[None], _T)[1]
   return state, jax.tree.map(lambda x: x[0], rollout)
 
 
 @_EACH
 def test_a_window_is_of_the_last_observations_of_an_episode(name):
   remembers, plain = _made(name, "window:3"), _made(name, "none", 6)
-  # Episodes that are truncated after three steps, too.
-  state, rollout = _collected(remembers, _ENV)
-  assert rollout.extras["window"].shape == (_T, _E, 4)
+  state, rollout = _collected(remembers)
   stacked, beyond = np.zeros((2, _T, _E, 3, 2), np.float32)
   ends = (rollout.discount == 0) | (rollout.extras["truncation"] == 1)
   for e in range(_E):
@@ -76,7 +80,7 @@ def test_a_window_is_of_the_last_observations_of_an_episode(name):
         last = last[-3:]
         x[t, e, 3 - len(last):] = last
       seen = [] if ends[t, e] else seen
-  assert ends.any()
+  assert (rollout.discount == 0).any() and (rollout.discount[ends] == 1).any()
 
   def batches(rollout):
     if name == "ppo":
@@ -97,6 +101,14 @@ def test_a_window_is_of_the_last_observations_of_an_episode(name):
     after.mean.reshape(3, 2), [np.mean(rollout.observation, (0, 1))] * 3,
     rtol=1e-5)
   assert after.num_observations == _T * _E
+
+
+@pytest.mark.parametrize("name", registry.BASES)
+def test_every_learner_heeds_its_memory(name):
+  config = dataclasses.replace(registry.BASES[name], memory="window:3")
+  action = specs.Discrete(2) if name in ("dqn", "pqn") else 1
+  learner = learners.make_learner(config, 2, action)
+  assert learner.memory().shape == (4,) and "window" in learner.stores
 
 
 def test_a_window_is_of_each_array_of_a_tree():

@@ -14,24 +14,25 @@ def _noises(name, key, num_batches):
 
   Of PPO each minibatch's places in the rollout, and the noise of its actions.
   """
-  if name.endswith("ppo"):
+  if "ppo" in name:
     shuffle_key, noise_key = jax.random.split(key)
-    size = np.prod(common.ROLLOUT)
+    size = common.ROLLOUT[1] if " " in name else np.prod(common.ROLLOUT)
     places = [
       jax.random.permutation(k, size) for k in jax.random.split(shuffle_key, 2)]
-    shape = size // 3, common.ACTION_SIZE
+    shape = np.prod(common.ROLLOUT) // 3, common.ACTION_SIZE
     return np.reshape(places, (num_batches, -1)), [
       np.asarray(jax.random.normal(k, shape), np.float64)
       for k in jax.random.split(noise_key, num_batches)]
-  size = (common.BATCH_SIZE, common.ACTION_SIZE)
+  # Of three sequences of three steps.
+  size = (9 if " " in name else common.BATCH_SIZE, common.ACTION_SIZE)
   shapes = (num_batches, *size), size
-  keys = [key] if name == "td3" else jax.random.split(key)
+  keys = [key] if name.startswith("td3") else jax.random.split(key)
   return [
     np.asarray(jax.random.normal(k, shape), np.float64)
     for k, shape in zip(keys, shapes, strict=False)]
 
 
-@pytest.mark.parametrize("name", common.NAMES)
+@pytest.mark.parametrize("name", common.NAMES + common.RECURRENT)
 def test_updates_are_those_of_the_float64_reference(name):
   learner = common.learner(name)
   state = common.agent(learner)
@@ -43,16 +44,16 @@ def test_updates_are_those_of_the_float64_reference(name):
   known = changes.keys() & learner.hyperparams.keys()
   hyperparams = common.hyperparams(learner, **{x: changes[x] for x in known})
   update = reference_updates.soft_update
-  if name == "td3":
+  if name.startswith("td3"):
     update = reference_updates.td3_update
-  elif name.endswith("ppo"):
+  elif "ppo" in name:
     update = reference_ppo.ppo_update
     # Or the actions, which it hasn't chosen, become too unlikely.
     hyperparams["policy_learning_rate"] = np.float32(3e-4)
   for i in range(2):
     key, batches = jax.random.key(i), common.batches(learner, seed=i)
     noises = _noises(name, key, learner.batches_per_update)
-    if name == "td3":
+    if name.startswith("td3"):
       clip = hyperparams["target_noise_clip"]
       assert np.any(0.4 * np.abs(noises[0]) > clip)
     state, metrics = learner.update(state, hyperparams, batches, key)

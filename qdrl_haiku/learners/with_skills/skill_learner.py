@@ -47,7 +47,14 @@ def skill_learner(
 
   Returns:
     The learner; its state is a `SkillState`, its genotype a `SkillGenotype`.
+
+  Raises:
+    ValueError: if the base learner learns from sequences.
   """
+  if base_learner.learns_from == "sequences":
+    raise ValueError(
+      "a recurrent base learner learns from sequences, and skills reward "
+      "single steps; take base_learner=ppo, or memory=window:K.")
   defaults, declared, base_hyperparams = _hyperparams(
     base_learner, objective.declared)
   whole = specs.Extended(

@@ -89,11 +89,11 @@ def export_onnx(
   """Writes the greedy policy of one agent as .onnx, whole or not at all.
 
   Its input `observation` [batch, O] and its output `action` [batch, A] are
-  float32. Each array of an agent's memory is an input `memory/<path>` too,
-  [batch, ...], at first `learner.memory()`, then the output
-  `next_memory/<path>` of the step before. Before it's written ONNX's runtime
-  and `learner.act_greedy` act on a thousand observations like those that the
-  agent's statistics are of, and must agree.
+  float32. Each array of an agent's memory, if greedy actions change it, is an
+  input `memory/<path>` too, [batch, ...], at first `learner.memory()`, then the
+  output `next_memory/<path>` of the step before. Before it's written ONNX's
+  runtime and `learner.act_greedy` act on a thousand observations like those
+  that the agent's statistics are of, and must agree.
 
   Args:
     path: of the file, which must not be there yet.
@@ -122,13 +122,20 @@ def export_onnx(
   seen = {
     "observation": specs.observation_spec(observation),
     "memory": learner.memory()}
-  inputs = dict(trees.named_tree_leaves(seen))
+  everything = dict(trees.named_tree_leaves(seen))
+  kept: set[str] = set()  # Memories that are handed on, such as critics'.
 
   def act(*leaves: types.Array) -> tuple[types.Array, ...]:
-    given = jax.tree.unflatten(jax.tree.structure(seen), leaves)
+    told = everything | dict(zip(inputs, leaves, strict=True))
+    given = jax.tree.unflatten(jax.tree.structure(seen), told.values())
     acted = learner.act_greedy(state, given["observation"], given["memory"])
-    return acted.action, *jax.tree.leaves(acted.memory)
+    after = trees.named_tree_leaves({"memory": acted.memory})
+    kept.update(name for name, x in after if x is told[name])
+    return acted.action, *(x for name, x in after if name not in kept)
 
+  inputs = everything
+  jax.eval_shape(act, *(specs.shapes(x, 1) for x in inputs.values()))
+  inputs = {name: x for name, x in everything.items() if name not in kept}
   outputs = [
     "action", *(f"next_{name}" for name in inputs if name.startswith("memory"))]
   try:
@@ -232,19 +239,24 @@ def _probes(
     means, stds = (
       trees.named_tree_leaves({"observation": y}) for y in (x.mean, x.std))
     for (name, mean), (_, std) in zip(means, stds, strict=True):
-      seen = probes[name][:, : len(mean)]  # Skills have no statistics.
-      probes[name][:, : len(mean)] = seen * np.asarray(std) + np.asarray(mean)
+      # Skills have no statistics; of a window, single observations are drawn.
+      shape = np.minimum(probes[name].shape[1:], mean.shape)
+      places = tuple(map(slice, shape))
+      seen = probes[name][(slice(None), *places)]
+      seen[...] = seen * np.asarray(std)[places] + np.asarray(mean)[places]
   return probes
 
 
 def _agreeing_policy(learner: learners.Learner, state: types.State) -> Policy:
   """Returns the policy of a state, in its precision, as which it acts."""
-  if learner.policy is None or jax.tree.leaves(learner.memory()):
+  parts = learner.policy and learner.policy(state)
+  remembers = bool(jax.tree.leaves(learner.memory()))
+  if parts is None or remembers != (parts.memory != "none"):
     raise ValueError(
       "the learner doesn't say of which parts its policy is (Learner.policy), "
       "such as one with a network of your own, or that observes other than one "
-      "flat vector, or it has a memory; export it as .onnx.")
-  layers, distribution, statistics = learner.policy(state)
+      "flat vector, or has a memory of your own; export it as .onnx.")
+  layers, distribution, statistics, memory = parts
   arrays = {name: np.asarray(x) for name, x in layers.arrays.items()}
   if arrays["layer_0/w"].ndim != 2:
     raise ValueError(
@@ -256,6 +268,11 @@ def _agreeing_policy(learner: learners.Learner, state: types.State) -> Policy:
   if not all(np.isfinite(x).all() for x in arrays.values()):
     raise ValueError("state has numbers that are not finite; take another.")
   first, *hidden, last = layers.sizes
+  kind, _, number = memory.partition(":")
+  if kind == "window":
+    first //= int(number)
+  elif number:
+    first -= int(number)
   policy = Policy({
     "observation_size": first,
     "action_size": last // numpy_policy.OUTPUTS_PER_ACTION[distribution],
@@ -266,11 +283,17 @@ def _agreeing_policy(learner: learners.Learner, state: types.State) -> Policy:
     "num_normalized": len(arrays.get("observation_mean", ())),
     "clip": learners.LARGEST_NORMALIZED,
     "policy": distribution,
-    **({"residual": True} if layers.residual else {})}, arrays)
+    **({"residual": True} if layers.residual else {}),
+    **({"memory": memory} if number else {})}, arrays)
   seen = {"observation": jax.ShapeDtypeStruct((first,), jnp.float32)}
   probes = _probes(state, seen)["observation"]
-  action = jax.jit(learner.act_greedy)(state, probes, ()).action
-  difference = np.max(np.abs(policy(probes) - np.asarray(action)))
+  acting: types.Tree = jax.tree.map(
+    lambda x: jnp.tile(x, (_NUM_PROBES, *[1] * x.ndim)), learner.memory())
+  own, act, difference = None, jax.jit(learner.act_greedy), 0.0
+  for _ in range(2 if number else 1):  # With new memories, then with others.
+    action, acting, _ = act(state, probes, acting)
+    found, own = policy.step(probes, own)
+    difference += np.max(np.abs(found - np.asarray(action)))
   if not difference < _TOLERANCE:
     raise ValueError(
       "the policy as learner.policy tells it, and learner.act_greedy differ by "

@@ -9,7 +9,12 @@
     layer_0, expand_<i>, project_<i>, output with w and b, and layer_norm_<i>,
     the last of them before the output, with scale and offset
 
+    memory/w_i [O, 3H], memory/w_h [H, 3H], memory/b [3H]   of a GRU
+    memory/w [O + H, 4H], memory/b [4H]                     of an LSTM
+
     observation_size, action_size, hidden_layer_sizes, activation
+    memory          "window:K", "gru:H" or "lstm:H", else absent: the network
+                    sees K observations, or H numbers after an observation
     layer_norm, layer_norm_epsilon
     residual        true with residual blocks, else absent
     num_normalized  n: how many numbers of an observation are normalised, from
@@ -51,6 +56,13 @@ ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
   "swish": lambda x: x / (1 + np.exp(np.minimum(-x, 80))),
   "tanh": np.tanh}
 
+_GRU = ("w_i", "w_h", "b")
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+  """Returns 1 / (1 + exp(-x)), which doesn't overflow."""
+  return 0.5 * (1 + np.tanh(0.5 * x))
+
 
 @dataclasses.dataclass(frozen=True)
 class Policy:
@@ -65,7 +77,7 @@ class Policy:
   parameters: dict[str, np.ndarray]
 
   def __call__(self, observation: npt.ArrayLike) -> np.ndarray:
-    """Acts as `learner.act_greedy` does.
+    """Acts as `learner.act_greedy` does where an episode begins.
 
     Args:
       observation: [..., O], as the environment gave it; with the skill at its
@@ -78,16 +90,47 @@ class Policy:
     Raises:
       ValueError: if the last axis of `observation` is not of size O.
     """
+    return self.step(observation)[0]
+
+  def step(
+    self, observation: npt.ArrayLike, memory: np.ndarray | None = None
+  ) -> tuple[np.ndarray, np.ndarray]:
+    """Acts as `learner.act_greedy` does, with the memory of the step before.
+
+    Args:
+      observation: as of `__call__`.
+      memory: None where an episode begins, then as returned.
+
+    Returns:
+      Actions, and the memory [..., M], with none M = 0.
+    """
     config, p = self.config, self.parameters
     x = np.asarray(observation, p["layer_0/w"].dtype)
     if x.ndim < 1 or x.shape[-1] != config["observation_size"]:
       raise ValueError(
         f"observation has shape {x.shape}: the last axis must hold the "
         f"policy's {config['observation_size']} numbers")
+    kind, _, number = config.get("memory", "none").partition(":")
+    if memory is None:
+      size = int(number or 0) * (2 if kind == "lstm" else 1)
+      if kind == "window":
+        size = x.shape[-1] * (size - 1)
+      memory = np.zeros((*x.shape[:-1], size), x.dtype)
+    if kind == "window":
+      x = np.concatenate([memory, x], axis=-1)
+      memory = x[..., config["observation_size"] :]
     if n := config["num_normalized"]:
       normalized = (x[..., :n] - p["observation_mean"]) / p["observation_std"]
       normalized = np.clip(normalized, -config["clip"], config["clip"])
       x = np.concatenate([normalized, x[..., n:]], axis=-1)
+    if "memory/b" in p:
+      memory = self._remember(x, memory)
+      x = np.concatenate([x, memory[..., : int(number)]], axis=-1)
+    return self._act(x), memory
+
+  def _act(self, x: np.ndarray) -> np.ndarray:
+    """Returns actions of what the network sees."""
+    config = self.config
     num_hidden = len(config["hidden_layer_sizes"])
     activation = ACTIVATIONS[config["activation"]]
     if config.get("residual"):
@@ -108,6 +151,22 @@ class Policy:
     if config["policy"] == "categorical":
       return np.argmax(outputs, axis=-1)
     return np.tanh(outputs[..., : config["action_size"]])
+
+  def _remember(self, x: np.ndarray, memory: np.ndarray) -> np.ndarray:
+    """Returns the memory of Haiku's GRU or LSTM after an observation."""
+    if "memory/w" in self.parameters:
+      hidden, cell = np.split(memory, 2, axis=-1)
+      gates = self._linear("memory", np.concatenate([x, hidden], axis=-1))
+      i, g, f, o = np.split(gates, 4, axis=-1)
+      cell = _sigmoid(f + 1) * cell + _sigmoid(i) * np.tanh(g)
+      return np.concatenate([_sigmoid(o) * np.tanh(cell), cell], axis=-1)
+    w_i, w_h, b = (self.parameters[f"memory/{name}"] for name in _GRU)
+    size = w_h.shape[0]
+    x = x @ w_i + b
+    gates = _sigmoid(x[..., : -size] + memory @ w_h[:, : -size])
+    z, r = np.split(gates, 2, axis=-1)
+    new = np.tanh(x[..., -size:] + (r * memory) @ w_h[:, -size:])
+    return (1 - z) * memory + z * new
 
   def _linear(self, name: str, x: np.ndarray) -> np.ndarray:
     return x @ self.parameters[f"{name}/w"] + self.parameters[f"{name}/b"]

@@ -82,8 +82,8 @@ def memory_plan(
       "environments": _bytes((members.environment, initial.pool))}
     size = jax.tree.leaves(members)[0].shape[0]
     plan = config_lib.training_iterations(config, setup.learner)
-    per_update = setup.learner.batches_per_update
-    rows = size * plan.num_updates * per_update * config.batch_size
+    rows = size * plan.num_updates * setup.learner.batches_per_update
+    rows *= math.prod(setup.learner.batch_shape(config.batch_size))
     if setup.on_policy:
       rows = size * plan.num_env_steps * config.num_envs
     in_turn["batches to learn from"] += rows * _bytes(

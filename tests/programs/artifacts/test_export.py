@@ -115,6 +115,27 @@ def test_a_policy_acts_as_its_agent(kind, settings, largest, tmp_path):
       names["act"](small), act(state, small), rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize(("kind", "memory"), [
+  ("td3", "window:3"), ("sac", "lstm:4"), ("sac", "gru:4")])
+def test_a_policy_with_a_memory_acts_as_its_agent(kind, memory, tmp_path):
+  learner, size = _learner(kind, memory=memory)
+  state, path = _agent(learner), tmp_path / "policy.npz"
+  export.export_policy(path, learner, state)
+  policy = export.load(path)
+  act, own, agents = jax.jit(learner.act_greedy), None, learner.memory()
+  agents = jax.tree.map(lambda x: jnp.stack([x, x]), agents)
+  for observation in _observations(size, 1e2).reshape(-1, 2, size):
+    expected, agents, _ = act(state, observation, agents)
+    found, own = policy.step(observation, own)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+  assert np.abs(policy(observation) - expected).max() > 1e-3
+  # One that is told to have another memory is none of its agent.
+  other = learner._replace(policy=lambda state: learner.policy(state)._replace(
+    memory="none"))
+  with pytest.raises(ValueError, match="or has a memory of your own"):
+    export.export_policy(tmp_path / "other.npz", other, state)
+
+
 class _Saved(NamedTuple):
   path: pathlib.Path
   learner: learners.Learner

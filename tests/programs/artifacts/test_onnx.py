@@ -95,6 +95,37 @@ def test_an_agents_memory_and_parts_of_observations_are_inputs(tmp_path):
     np.testing.assert_allclose(found, action, atol=1e-5)
 
 
+@pytest.mark.parametrize("memory", ["window:3", "gru:4", "lstm:4"])
+def test_a_policy_is_stepped_through_an_episode_with_its_memory(
+  tmp_path, memory
+):
+  """Of 200 steps; what its critics remember is no part of it."""
+  learner = learners.sac(_O, _A, learners.SACConfig(
+    networks.ResidualNetworkConfig((16,)), memory=memory))
+  state = jax.jit(learner.init)(jax.random.key(0))
+  # So that the memory matters.
+  state = state._replace(policy_params=jax.tree.map(
+    lambda x: x + 0.3 * jnp.sin(jnp.arange(x.size)).reshape(x.shape),
+    state.policy_params))
+  observations = np.float32(np.random.default_rng(1).normal(size=(200, 1, _O)))
+  state = learner.observe(state, 3 * observations + 1)
+  path = tmp_path / "policy.onnx"
+  export.export_onnx(path, learner, state, _O)
+  session, act = onnxruntime.InferenceSession(path), jax.jit(learner.act_greedy)
+  entry, _ = session.get_inputs()
+  carried = np.zeros((1, *entry.shape[1:]), np.float32)
+  first = dict(zip(("action", "carried"), session.run(None, {
+    "observation": observations[-1], entry.name: carried}), strict=True))
+  agents = jax.tree.map(lambda x: x[None], learner.memory())
+  for observation in observations:
+    expected, agents, _ = act(state, observation, agents)
+    found, carried = session.run(
+      ["action", f"next_{entry.name}"],
+      {"observation": observation, entry.name: carried})
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+  assert np.abs(first["action"] - found).max() > 1e-2
+
+
 def _versions(path):
   """A file's operator set, and the version of its format."""
   model = onnx.load(path)
