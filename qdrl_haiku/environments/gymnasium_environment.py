@@ -9,6 +9,7 @@ with which `restore` replays it.
 
 import functools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -17,7 +18,7 @@ import numpy as np
 from jax.experimental import io_callback
 
 from qdrl_haiku import checks, names, prng, specs
-from qdrl_haiku.environments import environment, interface
+from qdrl_haiku.environments import environment, hiding, interface
 from qdrl_haiku.environments.interface import State
 from qdrl_haiku.types import Array, Key, Tree
 
@@ -40,7 +41,8 @@ class GymnasiumEnvironment(interface.BatchedEnvironment):
   abilities = interface.Abilities(copies_states=False, spreads=False)
 
   def __init__(
-    self, env_id: str, *, episode_length: int | None = None, **kwargs: Any
+    self, env_id: str, *, episode_length: int | None = None,
+    hide: Sequence[str] = (), **kwargs: Any,
   ) -> None:
     """Makes one instance, to look at its spaces.
 
@@ -48,6 +50,7 @@ class GymnasiumEnvironment(interface.BatchedEnvironment):
       env_id: as registered, or "module:id" with a module that registers it.
       episode_length: truncates episodes, at least 1; by default what Gymnasium
         has registered, or 1,000.
+      hide: what agents don't see, see `hiding.what_is_seen`.
       **kwargs: for the environment's constructor.
     """
     try:
@@ -64,7 +67,9 @@ class GymnasiumEnvironment(interface.BatchedEnvironment):
       vector_kwargs={"autoreset_mode": gymnasium.vector.AutoresetMode.DISABLED},
       max_episode_steps=-1, disable_env_checker=True, **kwargs)
     env = _make(env_id, kwargs)
-    self.observation_spec = _observation_spec(env_id, env.observation_space)
+    self._whole = _observation_spec(env_id, env.observation_space)
+    self.observation_spec, self._see = hiding.what_is_seen(
+      self._whole, hide, _observation_names(env_id, env))
     self._action_space = env.action_space
     self.action_spec = _action_spec(env_id, env.action_space)
     registered = env.spec and env.spec.max_episode_steps
@@ -215,9 +220,9 @@ class GymnasiumEnvironment(interface.BatchedEnvironment):
 
   def _observed(self, observation: Any, leading: tuple[int, ...]) -> Tree:
     """Returns a copy of what Gymnasium observes, as the spec has it."""
-    return jax.tree.map(
+    return self._see(jax.tree.map(
       lambda spec, x: np.array(x, spec.dtype).reshape(*leading, *spec.shape),
-      self.observation_spec, observation)
+      self._whole, observation))
 
   def _next_ticket(self) -> np.ndarray:
     """Returns the ticket of what is now the latest state, int32 [B, 2]."""
@@ -274,6 +279,16 @@ def _observation_spec(env_id: str, space: Any) -> specs.Observation:
     space.shape if is_image else (math.prod(space.shape),),
     np.uint8 if is_image else np.float32,
     float(space.low.min()), float(space.high.max()))
+
+
+def _observation_names(env_id: str, env: Any) -> dict[str, Sequence[int]]:
+  """Returns the places of velocities in what is observed, if they're known."""
+  # Of MuJoCo's, the sizes of the parts that follow on each other.
+  sizes = dict(getattr(env.unwrapped, "observation_structure", {}))
+  sizes.pop("skipped_qpos", None)
+  parts = [part for part, size in sizes.items() for _ in range(size)]
+  places = [i for i, part in enumerate(parts) if part in ("qvel", "cvel")]
+  return {"velocity": places} if parts else hiding.observation_names(env_id)
 
 
 def _action_spec(env_id: str, space: Any) -> specs.Action:

@@ -17,6 +17,7 @@ from qdrl_haiku.environments import (
   brax_tasks,
   functions,
   gymnax_environment,
+  hiding,
   playground,
   point_maze,
   randomizing,
@@ -96,7 +97,7 @@ def registered_environments() -> tuple[str, ...]:
 def create(
   env_name: str | Any, *, backend: str | None = None,
   episode_length: int | None = None, randomize: Sequence[str] = (),
-  **kwargs: Any,
+  hide: Sequence[str] = (), **kwargs: Any,
 ) -> BatchedEnvironment:
   """Creates an environment, of which there can be any number of instances.
 
@@ -114,6 +115,7 @@ def create(
       environment's own number, 1,000 for a user's.
     randomize: what differs from episode to episode, such as
       "friction:uniform:0.5:1.5", see `randomizing.randomized`.
+    hide: what agents don't see, such as "velocity", see `hiding.what_is_seen`.
     **kwargs: of the environment's constructor or of the user's function.
       brax's robots also take `initial_height` (`brax_tasks.task_from_height`),
       robots of files `task`, and others' environments what
@@ -142,7 +144,8 @@ def create(
       raise ValueError(
         f"randomize={randomize[0]!r} can't be used with Gymnasium's "
         "environments; leave it out.")
-    return GymnasiumEnvironment(name, episode_length=episode_length, **kwargs)
+    return GymnasiumEnvironment(
+      name, episode_length=episode_length, hide=hide, **kwargs)
   is_users = False
   with brax_loading.quiet_brax_loading():  # A user's module may import it.
     if colon and package in _PACKAGES:
@@ -154,8 +157,9 @@ def create(
         kwargs["backend"] = backend or entry.backend
       one = entry.change(_make_one(env_name, entry, kwargs))
       length = entry.episode_length
+    one = randomizing.randomized(one, randomize)
     env = Environment(
-      randomizing.randomized(one, randomize),
+      hiding.Hidden(one, hide, str(env_name)) if hide else one,
       episode_length=length if episode_length is None else episode_length)
     if is_users:
       validation.check_valid_environment_values(env)
@@ -273,6 +277,10 @@ class EnvironmentConfig(Settings):
     "observation_noise, action_noise, action_delay. Kinds: uniform, "
     "log_uniform, choice, fixed. Repeatable; empty for nothing.",
     repeatable=True)
+  hide: tuple[str, ...] = setting(
+    (),
+    "What agents don't see of observations, separated by commas: velocity, "
+    "where it is known which numbers are, indices, or entries of a dict.")
   playground_assets: str | None = setting(
     None,
     "A copy of mujoco_menagerie, in which Playground finds its robots; by "
@@ -307,6 +315,7 @@ class EnvironmentConfig(Settings):
       self.env_name, backend=self.backend or None,
       episode_length=self.episode_length,
       randomize=tuple(filter(None, self.randomize)),
+      hide=tuple(filter(None, self.hide)),
       **{name: x for name, x in more.items() if x is not None})
 
 
@@ -314,9 +323,7 @@ def _argument(text: str) -> tuple[str, object]:
   """Returns the name and the value, maybe a word, that "name=value" says."""
   name, equals, value = text.partition("=")
   if not equals:
-    raise ValueError(
-      f"env_argument={text!r} is not of the form name=value; give it like "
-      "memory_length=20.")
+    raise ValueError(f"env_argument={text!r} says no value; give name=value.")
   with contextlib.suppress(ValueError, SyntaxError):
     return name, ast.literal_eval(value)
   return name, value

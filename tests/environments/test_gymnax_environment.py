@@ -14,15 +14,14 @@ make = gymnax_environment.make_gymnax_environment
 
 
 @pytest.mark.parametrize(("name", "spec", "action_spec"), [
-  ("Pendulum-v1", ((3,), "float32", -8, 8), specs.Continuous(1)),
-  ("Breakout-MinAtar", ((10, 10, 4), bool, 0, 1), specs.Discrete(3)),
-  ("FrozenLake-misc", ((16,), "float32", 0, 1), specs.Discrete(4)),
-  ("Catch-bsuite", ((50,), "float32", 0, 1), specs.Discrete(3))])
+  ("Pendulum-v1", ((3,), "float32"), specs.Continuous(1)),
+  ("Breakout-MinAtar", ((10, 10, 4), bool), specs.Discrete(3)),
+  ("FrozenLake-misc", ((16,), "float32"), specs.Discrete(4)),
+  ("Catch-bsuite", ((50,), "float32"), specs.Discrete(3))])
 def test_steps_are_those_of_gymnax(name, spec, action_spec):
   one, length = make(name)
   plain, params = gymnax.make(name)
   assert length == params.max_steps_in_episode
-  assert one.observation_spec == specs.Array(*spec)
   assert one.action_spec == action_spec
   state = jax.jit(one.reset)(jax.random.key(0))
   step = jax.jit(one.step)
@@ -38,7 +37,7 @@ def test_steps_are_those_of_gymnax(name, spec, action_spec):
       jax.random.split(key)[1], before, action)
     if name == "FrozenLake-misc":
       obs = np.eye(16)[obs]
-    assert state.obs.dtype == one.observation_spec.dtype
+    assert (state.obs.shape, state.obs.dtype) == spec
     np.testing.assert_allclose(
       state.obs, np.reshape(obs, spec[0]), rtol=1e-6)
     np.testing.assert_allclose(state.reward, reward, rtol=1e-6)
@@ -96,7 +95,7 @@ def test_a_parameter_makes_the_chain_of_memory_longer():
 @pytest.mark.parametrize(("name", "arguments", "message"), [
   ("CartPole-v2", (), "'gymnax:CartPole-v2' is unknown; did .*'CartPole-v1"),
   ("CartPole-v1", ("masspool=1",), "argument 'masspool'; .*, masspole, "),
-  ("CartPole-v1", ("masspole",), "'masspole' is not of the form name=value"),
+  ("CartPole-v1", ("masspole",), "'masspole' says no value; give name=value"),
   ("CartPole-v1", None, "backend='spring' is not .*'gymnax:CartPole-v1'; l")])
 def test_nonsense_is_refused_in_one_line(name, arguments, message):
   config = environments.EnvironmentConfig(

@@ -12,8 +12,9 @@ import numpy as np
 
 from qdrl_haiku import checks, names
 from qdrl_haiku.environments.interface import State
+from qdrl_haiku.environments.robots import tasks
 from qdrl_haiku.environments.robots.model import RobotModel, read_robot
-from qdrl_haiku.environments.robots.tasks import TASKS, RobotState, Task
+from qdrl_haiku.environments.robots.tasks import RobotState, Task
 from qdrl_haiku.types import Array, Key
 
 # What the functions of a task are called with.
@@ -67,6 +68,10 @@ class Robot:
     self._low, self._high = limits.T
     self.action_size: int = int(model.mj_model.nu)
     self.descriptor = task.descriptor
+    # What agents may not see, see `hiding.what_is_seen`.
+    self.observation_names: dict[str, range] = {}
+    if task.observe is tasks.without_place and task.draw_goal is None:
+      self.observation_names["velocity"] = range(-self.sys.qd_size(), 0)
     # Refuses a task that asks for what the robot lacks.
     jax.eval_shape(self.reset, jax.eval_shape(lambda: jax.random.key(0)))
 
@@ -161,11 +166,12 @@ def from_mjcf(
   """
   make_task = task
   if isinstance(task, str):
-    if task not in TASKS and ":" not in task:
+    if task not in tasks.TASKS and ":" not in task:
       raise ValueError(
-        f"task={task!r} is unknown; {names.nearest_name(task, TASKS)} Your own "
+        f"task={task!r} is unknown; "
+        f"{names.nearest_name(task, tasks.TASKS)} Your own "
         "is given as 'package.module:function'.")
-    make_task = TASKS.get(task) or names.load_named_function(task)
+    make_task = tasks.TASKS.get(task) or names.load_named_function(task)
   model = read_robot(path, backend)
   assert callable(make_task)
   _check_takes(f"task={task!r}", make_task, "model")

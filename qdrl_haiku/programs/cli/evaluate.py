@@ -92,6 +92,8 @@ def _evaluate(config: EvaluateConfig, run: experiment.Config) -> None:
   if config.export:
     with config.blamed("export"):
       info: dict[str, object] = {"env_name": env_name, "agent": which}
+      if run.environment.hide:
+        info["hide"] = run.environment.hide
       if (seconds := environments.step_seconds(eval_env)) is not None:
         info["step_seconds"] = seconds
       _export(config, run, learner, eval_env, state, info)
