@@ -8,7 +8,6 @@ with which `restore` replays it.
 """
 
 import functools
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,24 +17,20 @@ import numpy as np
 from jax.experimental import io_callback
 
 from qdrl_haiku import checks, names, prng, specs
-from qdrl_haiku.environments import environment, hiding, interface
+from qdrl_haiku.environments import (
+  environment,
+  gymnasium_spaces,
+  hiding,
+  interface,
+)
 from qdrl_haiku.environments.interface import State
 from qdrl_haiku.types import Array, Key, Tree
-
-# Bounds this far apart or farther count as no bounds: they are the largest
-# floats or integers, or the values that MuJoCo calls unstable.
-_UNBOUNDED = 1e10
-# Of Gymnasium's wrappers, those that make of a space what can be learned with.
-_WRAPPERS = {
-  "observation_space": "gymnasium.wrappers.FlattenObservation",
-  "action_space": "gymnasium.wrappers.TransformAction"}
 
 
 class GymnasiumEnvironment(interface.BatchedEnvironment):
   """Instances of one environment of Gymnasium, with episodes and resets.
 
-  Images of uint8 are observed as they are, other Boxes as flat vectors of
-  floats, Dicts by name. Actions are the flat vector of a Box, or Discrete.
+  What is observed and done is what `gymnasium_spaces` makes of their spaces.
   """
 
   abilities = interface.Abilities(copies_states=False, spreads=False)
@@ -67,11 +62,14 @@ class GymnasiumEnvironment(interface.BatchedEnvironment):
       vector_kwargs={"autoreset_mode": gymnasium.vector.AutoresetMode.DISABLED},
       max_episode_steps=-1, disable_env_checker=True, **kwargs)
     env = _make(env_id, kwargs)
-    self._whole = _observation_spec(env_id, env.observation_space)
+    self._spaces = gymnasium_spaces.tree(env.observation_space)
+    self._whole = jax.tree.map(
+      lambda x: gymnasium_spaces.observation_spec(env_id, x), self._spaces)
     self.observation_spec, self._see = hiding.what_is_seen(
       self._whole, hide, _observation_names(env_id, env))
     self._action_space = env.action_space
-    self.action_spec = _action_spec(env_id, env.action_space)
+    self.action_spec = gymnasium_spaces.action_spec(
+      env_id, env.action_space)
     registered = env.spec and env.spec.max_episode_steps
     env.close()
     self.episode_length: int = (
@@ -124,7 +122,8 @@ class GymnasiumEnvironment(interface.BatchedEnvironment):
     actions = actions.reshape(size, -1, *self.action_spec.shape)
     _, found = self._reset_on_host(seeds.reshape(size))
     for i, number in enumerate(taken.reshape(size)):
-      own = scale_gymnasium_action(actions[i, :number], self._action_space)
+      own = gymnasium_spaces.scale_action(
+        actions[i, :number], self._action_space)
       for action in own:
         obs = self._observed(self._envs.envs[i].step(action)[0], ())
         jax.tree.map(lambda x, now, i=i: np.copyto(x[i, ...], now), found, obs)
@@ -200,7 +199,7 @@ class GymnasiumEnvironment(interface.BatchedEnvironment):
         "only; create another environment for episodes beside these.")
     action = np.asarray(action)
     obs, reward, terminated, truncated, _ = self._envs.step(
-      scale_gymnasium_action(action, self._action_space))
+      gymnasium_spaces.scale_action(action, self._action_space))
     leading = reward.shape
     next_observation = self._observed(obs, leading)
     reward = reward.astype(np.float32)
@@ -221,8 +220,8 @@ class GymnasiumEnvironment(interface.BatchedEnvironment):
   def _observed(self, observation: Any, leading: tuple[int, ...]) -> Tree:
     """Returns a copy of what Gymnasium observes, as the spec has it."""
     return self._see(jax.tree.map(
-      lambda spec, x: np.array(x, spec.dtype).reshape(*leading, *spec.shape),
-      self._whole, observation))
+      functools.partial(gymnasium_spaces.as_array, leading=leading),
+      self._spaces, self._whole, observation))
 
   def _next_ticket(self) -> np.ndarray:
     """Returns the ticket of what is now the latest state, int32 [B, 2]."""
@@ -236,21 +235,6 @@ def _next_seed(key: Key) -> tuple[Key, Array]:
   """Returns instances' next keys, and seeds of next resets, uint32 [B]."""
   key, seed_key = jnp.unstack(jax.vmap(jax.random.split)(key), axis=1)
   return key, jax.vmap(jax.random.bits)(seed_key)
-
-
-def scale_gymnasium_action(action: np.ndarray, space: Any) -> np.ndarray:
-  """Scales actions to a Box; of integers each has an equal share of [-1, 1]."""
-  if not space.shape:  # A Discrete one, with a first number.
-    return action + space.start
-  # NaN is of an agent that has diverged.
-  action = np.nan_to_num(action.reshape(-1, *space.shape).astype(np.float64))
-  share = (np.clip(action, -1, 1) + 1) / 2
-  if space.dtype.kind == "f":
-    low, high = (x.astype(np.float64) for x in (space.low, space.high))
-    return (low + share * (high - low)).astype(space.dtype)
-  first, last = (x.astype(np.int64) for x in (space.low, space.high))
-  steps = np.floor(share * (last - first + 1)).astype(np.int64)
-  return np.minimum(first + steps, last).astype(space.dtype)
 
 
 def _make(env_id: str, kwargs: dict[str, Any]) -> Any:
@@ -267,20 +251,6 @@ def _make(env_id: str, kwargs: dict[str, Any]) -> Any:
       f"env_name='gymnasium:{env_id}' can't be made: {reason}") from error
 
 
-def _observation_spec(env_id: str, space: Any) -> specs.Observation:
-  """Returns what is observed of a space, or refuses it."""
-  from gymnasium import spaces
-
-  if isinstance(space, spaces.Dict):
-    return {name: _observation_spec(env_id, x) for name, x in space.items()}
-  _check_box(env_id, "observation_space", space, "a Dict of them")
-  is_image = space.dtype == np.uint8 and len(space.shape) > 1
-  return specs.Array(
-    space.shape if is_image else (math.prod(space.shape),),
-    np.uint8 if is_image else np.float32,
-    float(space.low.min()), float(space.high.max()))
-
-
 def _observation_names(env_id: str, env: Any) -> dict[str, Sequence[int]]:
   """Returns the places of velocities in what is observed, if they're known."""
   # Of MuJoCo's, the sizes of the parts that follow on each other.
@@ -289,38 +259,3 @@ def _observation_names(env_id: str, env: Any) -> dict[str, Sequence[int]]:
   parts = [part for part, size in sizes.items() for _ in range(size)]
   places = [i for i, part in enumerate(parts) if part in ("qvel", "cvel")]
   return {"velocity": places} if parts else hiding.observation_names(env_id)
-
-
-def _action_spec(env_id: str, space: Any) -> specs.Action:
-  """Returns what is done of a space, or refuses it."""
-  from gymnasium import spaces
-
-  if isinstance(space, spaces.Discrete):
-    return specs.Discrete(int(space.n))
-  _check_box(env_id, "action_space", space, "a Discrete")
-  return specs.Continuous(math.prod(space.shape))
-
-
-def _check_box(env_id: str, name: str, space: Any, other: str) -> None:
-  """Refuses a space that is no Box which can be learned with."""
-  from gymnasium import spaces
-
-  problem = ""
-  if not isinstance(space, spaces.Box):
-    problem = f"is {space}; only a Box or {other} can be learned with"
-  elif 0 in space.shape:
-    problem = f"has shape {space.shape}, which is empty"
-  elif name == "action_space":
-    # Halves, since the whole may be infinite.
-    low, high = (x.astype(np.float64) for x in (space.low, space.high))
-    has_bounds = space.bounded_below & space.bounded_above
-    has_bounds &= high / 2 - low / 2 < _UNBOUNDED / 2
-    for axis in np.argwhere(~has_bounds)[:1].tolist():
-      problem = (
-        "has no bounds, to which -1 and 1 could be scaled: its axis "
-        f"{axis} goes from {low[tuple(axis)]} to {high[tuple(axis)]}")
-  if problem:
-    raise ValueError(
-      f"the {name} of 'gymnasium:{env_id}' {problem}. In a module of yours, "
-      "gymnasium.register('Mine-v0', ...) a function that wraps it in "
-      f"{_WRAPPERS[name]}, then give 'gymnasium:your_module:Mine-v0'.")

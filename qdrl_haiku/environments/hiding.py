@@ -55,6 +55,8 @@ def what_is_seen(
   Raises:
     ValueError: if what is to be hidden isn't observed, or if nothing is left.
   """
+  if not hide:
+    return spec, lambda o: o
   there: dict[str, Sequence[str | int]] = {}
   if isinstance(spec, Mapping):
     there = {name: (name,) for name in spec}

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from qdrl_haiku import environments, skills, specs
-from qdrl_haiku.environments import gymnasium_environment
+from qdrl_haiku import actors, environments, learners, skills, specs
+from qdrl_haiku.environments import gymnasium_spaces
 from tests.training import common
 
 gymnasium = pytest.importorskip(
@@ -258,7 +258,7 @@ def test_only_the_last_state_can_be_stepped():
   ([0, -1], [1, 3], np.int64, [[-0.1, -0.1], [1, 0.65]], [[0, 1], [1, 3]])])
 def test_integers_have_equal_shares(low, high, dtype, actions, expected):
   space = _Box(np.atleast_1d(low), np.atleast_1d(high), dtype=dtype)
-  acted = gymnasium_environment.scale_gymnasium_action(np.array(actions), space)
+  acted = gymnasium_spaces.scale_action(np.array(actions), space)
   assert acted.dtype == dtype
   assert acted.reshape(np.shape(expected)).tolist() == expected
 
@@ -271,9 +271,11 @@ _SHORT = np.float32([-1, -1]), np.float32([1, _INF])
    r"action_space of 'gymnasium:Spaces-v0' is MultiBinary\(2\); only a Box or "
    r"a Discrete can be learned with. In a module of yours, "
    r"gymnasium.register\('Mine-v0', .*wrappers.TransformAction, then give"),
+  ("Spaces-v0", {"action": gymnasium.spaces.MultiDiscrete([2, 3])},
+   r"action_space .* is MultiDiscrete\(\[2 3\]\); .*wrappers.TransformAction"),
   ("Pendulom-v1", {}, "env_name='gymnasium:Pendulom-v1' can't be .*Pendulum"),
-  ("Spaces-v0", {"observation": gymnasium.spaces.Discrete(2)},
-   "the observation_space .*only a Box or a Dict .*FlattenObservation, then"),
+  ("Spaces-v0", {"observation": gymnasium.spaces.Text(2)},
+   "the observation_space .*only a Box or a Dis.*FlattenObservation, then"),
   ("Spaces-v0", {"action": _Box(*_SHORT)}, r"has no bounds.* axis \[1\] goes"),
   ("Demanding-v0", {}, "can't be made: .*missing .*'size'")])
 def test_nonsense_is_refused_in_one_line(env_id, kwargs, message):
@@ -283,43 +285,57 @@ def test_nonsense_is_refused_in_one_line(env_id, kwargs, message):
 
 
 class _Camera(gymnasium.Env):
-  """Shows how often each of its actions was taken, as pictures and numbers."""
+  """Shows how often each of its actions was taken, and which was the last."""
 
   observation_space = gymnasium.spaces.Dict({
     "picture": _Box(0, 255, (3, 2, 1), np.uint8),
-    "counts": _Box(0, 255, (3, 1), np.float64)})
+    "counts": _Box(0, 255, (3, 1), np.float64),
+    "last": gymnasium.spaces.Tuple((
+      gymnasium.spaces.Discrete(3, start=5), gymnasium.spaces.MultiBinary(3)))})
   action_space = gymnasium.spaces.Discrete(3, start=5)
 
-  def _observation(self):
+  def _observation(self, action):
     counts = np.array(self.counts)[:, None]
     picture = np.repeat(counts, 2, axis=1)[..., None].astype(np.uint8)
-    return {"picture": picture, "counts": counts.astype(float)}
+    was = (np.arange(3) == action - 5).astype(np.int8)
+    return {
+      "picture": picture, "counts": counts.astype(float), "last": (action, was)}
 
   def reset(self, *, seed=None, options=None):
     self.counts = [0, 0, 0]
-    return self._observation(), {}
+    return self._observation(5), {}
 
   def step(self, action):
     self.counts[action - 5] += 1
-    return self._observation(), 0.0, False, False, {}
+    return self._observation(action), 0.0, False, False, {}
 
 
-def test_pictures_dicts_and_discrete_actions_are_what_they_are():
+def test_pictures_dicts_tuples_and_discrete_actions_are_collected():
   gymnasium.register("Camera-v0", _Camera, max_episode_steps=4)
   env, other = (environments.create("gymnasium:Camera-v0") for _ in range(2))
   assert env.action_spec == specs.Discrete(3)
+  one_hot = specs.Array((3,), "float32", 0, 1)
   assert env.observation_spec == {
     "picture": specs.Array((3, 2, 1), "uint8", 0, 255),
-    "counts": specs.Array((3,), "float32", 0, 255)}
-  state = env.reset(_keys(2))
-  for actions in ([0, 2], [1, 2]):
-    state = env.step(state, jnp.array(actions, jnp.int32))
-  assert state.obs["counts"].tolist() == [[1, 1, 0], [0, 0, 2]]
-  assert state.obs["picture"].dtype == jnp.uint8
-  assert state.obs["picture"][..., 1, 0].tolist() == [[1, 1, 0], [0, 0, 2]]
+    "counts": specs.Array((3,), "float32", 0, 255),
+    "last": (one_hot, one_hot)}
+  learner = learners.ppo(env.observation_spec, env.action_spec)
+  keys = _keys(2)
+  states, hyperparams = jax.vmap(
+    lambda key: (learner.init(key), learner.hyperparams))(keys)
+  state, transitions = actors.collect(
+    env, learner, states, hyperparams, env.reset(keys[:, None]), keys, 2)
+  one_hots = np.eye(3)[transitions.action[..., 0]]  # [P, T, 3], of each step.
+  seen = jax.tree.map(lambda x: x[:, :, 0], transitions.next_observation)
+  for last in seen["last"]:
+    np.testing.assert_array_equal(last, one_hots)
+  counts = one_hots.cumsum(axis=1)
+  np.testing.assert_array_equal(seen["counts"], counts)
+  assert seen["picture"].dtype == jnp.uint8
+  np.testing.assert_array_equal(seen["picture"][..., 1, 0], counts)
   other.restore(state)
-  after = other.step(state, jnp.zeros(2, jnp.int32))
-  assert after.obs["counts"].tolist() == [[2, 1, 0], [1, 0, 2]]
+  after = other.step(state, jnp.zeros((2, 1), jnp.int32)).obs["counts"][:, 0]
+  np.testing.assert_array_equal(after, counts[:, -1] + [1, 0, 0])
 
 
 def test_settings_reach_the_constructor_and_its_mistakes_the_user():
