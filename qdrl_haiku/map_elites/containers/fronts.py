@@ -114,13 +114,13 @@ def _fronts(
     size_new = new.fitness.size
     keys = (~new.valid, -new.fitness, *axes, *new.hashes, jnp.arange(size_new))
     order = jax.lax.sort(keys, num_keys=len(keys))[-1]
-    found, left = _places(
+    found, gone = _places(
       state, group(new.descriptors)[order], new.valid[order],
       new.extras[OBJECTIVES][order], size, stays)
     found = jnp.zeros_like(found).at[order].set(found, unique_indices=True)
     emptied = dataclasses.replace(
-      state, fitness=state.fitness.at[left].set(-jnp.inf, mode="drop"),
-      descriptors=state.descriptors.at[left].set(0, mode="drop"))
+      state, fitness=jnp.where(gone, -jnp.inf, state.fitness),
+      descriptors=jnp.where(gone[:, None], 0, state.descriptors))
     return emptied.put(lambda *_: found, *evaluated)
 
   def show(state: Repertoire) -> Repertoire:
@@ -156,10 +156,10 @@ def _places(
   state: Repertoire, groups: Array, valid: Array, objectives: Array, size: int,
   stays: StaysFn,
 ) -> tuple[Array, Array]:
-  """Returns where each of B is written, and which places are left empty.
+  """Returns where each of B is written, and which places are left, bool [C].
 
-  Only the groups to which new individuals belong are looked at. Both are a
-  place beyond the last one for those that aren't kept, and that aren't left.
+  Only the groups to which new individuals belong are looked at. Those that
+  aren't kept get a place beyond the last one.
   """
   num_places, num_new = state.fitness.size, groups.size
   num_groups = num_places // size
@@ -178,14 +178,17 @@ def _places(
     jnp.concatenate([of_rows, new_groups]),
     jnp.concatenate([known.ravel() > -jnp.inf, valid]), num_new, size)
   kept_known, kept_new = kept[:-num_new].reshape(rows.shape), kept[-num_new:]
-  free = jnp.argsort(kept_known, axis=1, stable=True)
   numbers = jnp.arange(num_new)
   before = kept_new[:, None] & (numbers[:, None] < numbers)
   turns = jnp.sum(before & (new_groups[:, None] == new_groups), axis=0)
-  found = rows.at[new_groups, free.at[new_groups, turns].get(mode="clip")]
-  return (
-    jnp.where(kept_new, found.get(mode="clip"), num_places + numbers),
-    jnp.where(kept_known | (known == -jnp.inf), num_places, rows).ravel())
+  # The free places of a group in order, one after the other: 1, 2, ...
+  free = jnp.where(kept_known, 0, jnp.cumsum(~kept_known, axis=1))
+  chosen = jnp.argmax(
+    free.at[new_groups].get(mode="clip") == turns[:, None] + 1, axis=1)
+  found = rows.at[new_groups, chosen].get(mode="clip")
+  gone = jnp.zeros((num_groups, size), bool).at[touched].set(
+    (known > -jnp.inf) & ~kept_known, mode="drop")
+  return jnp.where(kept_new, found, num_places + numbers), gone.ravel()
 
 
 def _front(
@@ -194,16 +197,21 @@ def _front(
   """Decides for what none in its group dominates, as a `StaysFn`."""
   numbers = jnp.arange(present.size)
   known, new = numbers[:-num_new], numbers[-num_new:]
-
-  def lose(losers: Array, winners: Array) -> Array:
-    x, y = objectives[winners][:, None], objectives[losers]
-    first = jnp.all(x == y, axis=-1) & (winners[:, None] < losers)
-    rivals = present[winners][:, None] & (
-      groups[winners][:, None] == groups[losers])
-    return jnp.any(rivals & (pareto.dominates(x, y) | first), axis=0)
-
+  rows = known.reshape(-1, size)
+  of_new = rows.at[groups[new]].get(mode="clip")
+  everyone = jnp.concatenate(
+    [of_new, jnp.broadcast_to(new, (num_new, num_new))], axis=1)
+  x, y = objectives[new][:, None], objectives[everyone]
+  rivals = present[new][:, None] & present[everyone] & (
+    groups[new][:, None] == groups[everyone])
+  is_first = everyone < new[:, None]
+  wins = rivals & pareto.dominates(x, y)
+  loses = rivals & (
+    pareto.dominates(y, x) | (jnp.all(x == y, axis=-1) & is_first))
   # Those that are known don't dominate each other.
-  lost = jnp.concatenate([lose(known, new), lose(new, numbers)])
+  beaten = jnp.zeros(rows.shape, bool).at[groups[new]].max(
+    wins[:, :size], mode="drop")
+  lost = jnp.concatenate([beaten.ravel(), jnp.any(loses, axis=1)])
 
   def too_many(stay: Array) -> Array:
     counts = jax.ops.segment_sum(stay.astype(jnp.int32), groups, present.size)
