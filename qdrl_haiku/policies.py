@@ -163,8 +163,8 @@ class Categorical(distrax.Categorical):
     super().__init__(logits=platform.outputs(logits), dtype=jnp.int32)
 
   def draw(self, key: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Draws actions [...], returned twice; 0 if logits aren't finite."""
-    action = jnp.maximum(self.sample(seed=key), 0)
+    """Draws actions [...], returned twice."""
+    action = self.sample(seed=key)
     return action, action
 
   def log_prob_of_drawn(self, action: jax.Array) -> jax.Array:
@@ -178,6 +178,13 @@ class Categorical(distrax.Categorical):
     del key
     return jnp.mean(self.entropy()), {}
 
+  def _sample_n(self, key: jax.Array, n: int) -> jax.Array:
+    # Not -1, where logits aren't finite: environments may refuse it.
+    return jnp.maximum(super()._sample_n(key, n), 0)
+
+
+Distribution = NormalTanh | Categorical
+
 
 class Head(NamedTuple):
   """Holds what the outputs of a stochastic policy's network mean.
@@ -190,7 +197,7 @@ class Head(NamedTuple):
 
   name: str
   num_outputs: int
-  distribution: Callable[[jax.Array], NormalTanh | Categorical]
+  distribution: Callable[[jax.Array], Distribution]
 
 
 def head(action: specs.Action) -> Head:

@@ -94,8 +94,18 @@ def action_size(given: int | Action) -> int:
   if isinstance(spec, Discrete):
     raise ValueError(
       f"actions are one of {spec.size}, and this makes continuous ones; take "
-      "ppo, or a learner of your own that makes int32 [...].")
+      "learner=ppo, dqn or sac, or one of your own that makes int32 [...].")
   return spec.size
+
+
+def discrete_spec(given: int | Action) -> Discrete:
+  """Returns the spec of discrete actions; refuses continuous ones."""
+  spec = action_spec(given)
+  if isinstance(spec, Continuous):
+    raise ValueError(
+      f"actions are {spec.size} numbers, and this makes one of some; take "
+      "learner=sac, td3 or ppo.")
+  return spec
 
 
 def observation_size(given: int | Observation) -> int:

@@ -16,6 +16,7 @@ from qdrl_haiku.learners.crossq import (
   CrossQState,
   crossq,
 )
+from qdrl_haiku.learners.dqn import DQNConfig, DQNGenotype, DQNState, dqn
 from qdrl_haiku.learners.hyperparameters import (
   COMMON as COMMON_HYPERPARAMETERS,
 )

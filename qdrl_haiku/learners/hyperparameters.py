@@ -8,7 +8,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 
-from qdrl_haiku import checks, ranges
+from qdrl_haiku import checks, ranges, specs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +93,8 @@ COMMON: dict[str, Hyperparameter] = {
     search=ranges.LogUniform(6e-4, 1.6e-3)),
   "target_entropy": Hyperparameter(
     None,
-    "SAC's target entropy, in nats; by default -A / 2 for actions of A numbers",
+    "SAC's target entropy, in nats; by default -A / 2 for actions of A "
+    "numbers, 0.5 log(n) for one of n",
     low=-math.inf),
   "reward_scaling": Hyperparameter(
     1.0, "factor that rewards are multiplied by",
@@ -113,12 +114,16 @@ def common_hyperparameters_without(*names: str) -> dict[str, Hyperparameter]:
 
 
 def default_hyperparameters(
-  declared: Mapping[str, Hyperparameter], action_size: int
+  declared: Mapping[str, Hyperparameter], action_size: int | specs.Action
 ) -> dict[str, float]:
   """Returns the values that hyperparameters have by default, by name."""
+  action = specs.action_spec(action_size)
   # Half of what Haarnoja et al. (arXiv 1812.05905) take: agents that explore
   # more learn more within few steps.
-  entropy = -action_size / 2
+  entropy = -action.size / 2
+  if isinstance(action, specs.Discrete):
+    # Christodoulou (arXiv 1910.07207) takes 0.98 log(n), nearly uniform.
+    entropy = 0.5 * math.log(action.size)
   return {
     name: entropy if value.default is None else value.default
     for name, value in declared.items()}

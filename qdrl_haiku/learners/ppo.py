@@ -114,7 +114,7 @@ def ppo(
     config.own_networks(networks, head.num_outputs), config.cell)
   optimizer = base.Optimizer()
   defaults = hyperparameters.default_hyperparameters(
-    config.declared, action_spec.size)
+    config.declared, action_spec)
   num_batches = config.num_epochs * config.num_minibatches
   is_recurrent = config.cell is not None
 
@@ -134,7 +134,7 @@ def ppo(
 
   def acting(
     state: PPOState, observation: types.Array
-  ) -> policies.NormalTanh | policies.Categorical:
+  ) -> policies.Distribution:
     observation = statistics.normalize_by_statistics(
       state.observation_statistics, observation)
     return head.distribution(policy.apply(state.policy_params, observation))

@@ -7,6 +7,7 @@ from qdrl_haiku.config import Settings, UsersOwn
 from qdrl_haiku.learners.base import Learner
 from qdrl_haiku.learners.config import AgentConfig
 from qdrl_haiku.learners.crossq import CrossQConfig, crossq
+from qdrl_haiku.learners.dqn import DQNConfig, dqn
 from qdrl_haiku.learners.hyperparameters import discount_for_episodes
 from qdrl_haiku.learners.ppo import PPOConfig, ppo
 from qdrl_haiku.learners.sac import SACConfig, sac
@@ -15,11 +16,11 @@ from qdrl_haiku.learners.xqc import XQCConfig, xqc
 
 BASES: dict[str, AgentConfig] = {
   "sac": SACConfig(), "td3": TD3Config(), "crossq": CrossQConfig(),
-  "xqc": XQCConfig(), "ppo": PPOConfig()}
+  "xqc": XQCConfig(), "ppo": PPOConfig(), "dqn": DQNConfig()}
 """The configurations of all learners without skills, by name."""
 _LEARNERS: dict[type[Settings], Callable[..., Learner]] = {
   SACConfig: sac, TD3Config: td3, CrossQConfig: crossq, XQCConfig: xqc,
-  PPOConfig: ppo}
+  PPOConfig: ppo, DQNConfig: dqn}
 
 
 def make_learner(

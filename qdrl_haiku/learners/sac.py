@@ -11,6 +11,7 @@ from qdrl_haiku import networks as networks_lib
 from qdrl_haiku.learners import base, soft_policy, statistics
 from qdrl_haiku.learners.check import check_learner_update
 from qdrl_haiku.learners.config import SequenceAgentConfig, SoftAgentConfig
+from qdrl_haiku.learners.discrete_sac import discrete_sac
 from qdrl_haiku.learners.hyperparameters import COMMON
 from qdrl_haiku.learners.memory import remembering
 from qdrl_haiku.networks import ResidualNetworkConfig
@@ -76,7 +77,8 @@ def sac(
 
   Args:
     observation_size: O, >= 1, or the spec of observations, see `specs`.
-    action_size: A, >= 1, or the spec of actions, which are continuous.
+    action_size: A, >= 1, or the spec of actions; see `discrete_sac` for those
+      that are one of n.
     config: what shapes networks and computation.
     networks: those of a user's own, see `networks.OwnNetworks`.
 
@@ -87,11 +89,13 @@ def sac(
     ValueError: if a size or a setting is out of its range, or if a network of
       a user's own makes other shapes.
   """
+  kind = soft_policy.Kind(SACState, SACGenotype)
+  if isinstance(action_size, specs.Discrete):
+    return discrete_sac(observation_size, action_size, config, networks, kind)
   action_size = specs.action_size(action_size)
   policy, critic = networks_lib.make_sac_networks(
     observation_size, action_size, config.network,
     config.own_networks(networks, 2 * action_size), config.cell)
-  kind = soft_policy.Kind(SACState, SACGenotype)
   soft = soft_policy.soft_policy(
     observation_size, action_size, config, policy, kind)
 
@@ -125,7 +129,8 @@ def sac(
 
     state, metrics = soft.step(
       state, hyperparams, batch.observation,
-      lambda action: critic.apply(critics.params, batch.observation, action),
+      soft_policy.by_samples(lambda action: critic.apply(
+        critics.params, batch.observation, action)),
       policy_key)
     state = state._replace(
       critic_params=critics.params,

@@ -34,31 +34,70 @@ class Kind(NamedTuple):
   constrain_critics: Callable[[types.Params], types.Params] = lambda x: x
 
 
+class Judged(NamedTuple):
+  """Holds how good a policy is for each observation of a batch.
+
+  Attributes:
+    loss: [B], the policy's.
+    log_prob: [B], of drawn actions; or expected, minus the entropy.
+    metrics: of drawn actions.
+  """
+
+  loss: types.Array
+  log_prob: types.Array
+  metrics: types.Metrics
+
+
+JudgeFn = Callable[[policies.Distribution, types.Array, types.Key], Judged]
+"""(distribution, batch shape [B]; temperature; key) -> `Judged`."""
+
+
 class SoftPolicy(NamedTuple):
   """Holds functions that act, and learn to act, as SAC does.
 
   Attributes:
     hyperparams: the defaults.
     at: (policy's parameters, observation [..., O], normalised) -> distribution.
-    step: (state, hyperparameters, observation [B, O], normalised, q_fn, key) ->
-      (state, metrics): one step of the policy, and one of the temperature where
-      it's learned; q_fn: action [B, A] -> the critics' values [B, 2]. The key
-      is consumed.
+    step: (state, hyperparameters, observation [B, O], normalised, `JudgeFn`,
+      key) -> (state, metrics): one step of the policy, and one of the
+      temperature where it's learned. The key is consumed.
     learner: (update, batches_per_update, init_critics) -> the learner;
       init_critics: (key) -> the genotype's fields other than the policy's.
   """
 
   hyperparams: dict[str, float]
-  at: Callable[[types.Params, types.Array], policies.NormalTanh]
+  at: Callable[[types.Params, types.Array], policies.Distribution]
   step: Callable[..., tuple[types.State, types.Metrics]]
   learner: Callable[..., base.Learner]
 
 
+def by_samples(q_fn: Callable[[types.Array], types.Array]) -> JudgeFn:
+  """Judges policies by an action drawn for each observation.
+
+  Args:
+    q_fn: action [B, A] -> the critics' values [B, 2].
+  """
+
+  def judge(
+    distribution: policies.Distribution, temperature: types.Array,
+    key: types.Key,
+  ) -> Judged:
+    action, log_prob = distribution.sample_and_log_prob(seed=key)
+    loss = jax.vmap(losses.sac_policy_loss, in_axes=(0, 0, None))(
+      q_fn(action), log_prob, temperature)
+    return Judged(
+      loss, log_prob,
+      {"action_saturation": policies.action_saturation(action)})
+
+  return judge
+
+
 def soft_policy(
-  observation_size: int | specs.Observation, action_size: int,
+  observation_size: int | specs.Observation, action_size: int | specs.Action,
   config: SoftAgentConfig, policy: networks.Network, kind: Kind,
 ) -> SoftPolicy:
   """Makes the policy's part of a learner."""
+  head = policies.head(specs.action_spec(action_size))
   optimizer, temperature_optimizer = kind.optimizer, base.Optimizer()
   defaults = hyperparameters.default_hyperparameters(
     config.declared, action_size)
@@ -77,10 +116,14 @@ def soft_policy(
       if config.learn_temperature
       else None)
 
-  def at(params: types.Params, observation: types.Array) -> policies.NormalTanh:
-    return policies.normal_tanh(policy.apply(params, observation))
+  def at(
+    params: types.Params, observation: types.Array
+  ) -> policies.Distribution:
+    return head.distribution(policy.apply(params, observation))
 
-  def seen(state: types.State, observation: types.Array) -> policies.NormalTanh:
+  def seen(
+    state: types.State, observation: types.Array
+  ) -> policies.Distribution:
     return at(
       state.policy_params,
       statistics.normalize_by_statistics(
@@ -101,31 +144,26 @@ def soft_policy(
 
   def step(
     state: types.State, hyperparams: types.Hyperparams,
-    observation: types.Array, q_fn: Callable[[types.Array], types.Array],
-    key: types.Key,
+    observation: types.Array, judge: JudgeFn, key: types.Key,
   ) -> tuple[types.State, types.Metrics]:
     temperature = jnp.exp(state.log_temperature)
 
     def loss_fn(params: types.Params) -> base.LossAndMore:
       parameters, moved = policy.in_training(params, observation)
-      distribution = policies.normal_tanh(parameters)
-      action, log_prob = distribution.sample_and_log_prob(seed=key)
-      loss = jax.vmap(losses.sac_policy_loss, in_axes=(0, 0, None))(
-        q_fn(action), log_prob, temperature)
-      return jnp.mean(loss), ((action, log_prob), moved)
+      judged = judge(head.distribution(parameters), temperature, key)
+      return jnp.mean(judged.loss), (judged, moved)
 
     descent = optimizer.descend(
       loss_fn, state.policy_params, state.policy_optimizer_state,
       hyperparams["policy_learning_rate"], hyperparams.get("weight_decay"))
-    action, log_prob = descent.more
+    _, log_prob, told = descent.more
     state = state._replace(
       policy_params=kind.constrain_policy(descent.params),
       policy_optimizer_state=descent.optimizer_state)
-    metrics = {
+    metrics = told | {
       "policy_loss": descent.loss,
       "policy_entropy": -jnp.mean(log_prob),
       "temperature": temperature,
-      "action_saturation": policies.action_saturation(action),
       "gradient_norm/policy": descent.gradient_norm}
     if not config.learn_temperature:
       return state, metrics
@@ -167,6 +205,6 @@ def soft_policy(
       batches_per_update=batches_per_update,
       genotype=lambda state: base.learner_state_parts(state, kind.genotype),
       from_genotype=from_genotype, declared=config.declared,
-      policy=base.policy_parts(policy, "normal_tanh"))
+      policy=base.policy_parts(policy, head.name))
 
   return SoftPolicy(defaults, at, step, learner)

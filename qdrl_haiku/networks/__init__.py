@@ -3,6 +3,7 @@
 from qdrl_haiku.networks.actor_critic import (
   ActorCritic,
   make_discriminator,
+  make_dqn_network,
   make_ppo_networks,
   make_sac_networks,
   make_td3_networks,

@@ -66,7 +66,8 @@ class ActorCritic(NamedTuple):
       [..., 2], the values of the twin critics, differentiable in reverse mode
       only; each leaf of its parameters has a leading axis of size 2, one entry
       for each critic. With the entries of one critic alone it is [..., 1]. Of
-      PPO: apply(parameters, observation [..., O]) -> [...], the value.
+      discrete actions: apply(parameters, observation) -> [..., n, 2]. Of PPO:
+      apply(parameters, observation [..., O]) -> [...], the value.
   """
 
   policy: Network
@@ -80,10 +81,12 @@ def make_sac_networks(
 ) -> ActorCritic:
   """Returns the policy, with 2A outputs, and the twin critics of SAC.
 
+  Of discrete actions, one of n, the policy has n outputs, the logits.
+
   Args:
     observation_size: O, >= 1, or the spec of observations, which are flattened
       and joined as `specs.as_vector` says, but for networks of a user's own.
-    action_size: A, >= 1, or a spec of continuous actions.
+    action_size: A, >= 1, or the spec of actions.
     config: what shapes the networks.
     own: networks that take the place of these.
     cell: of encoders, for networks that are recurrent, see `recurrent`; their
@@ -93,7 +96,6 @@ def make_sac_networks(
     ValueError: for a size that is no positive integer, residual blocks of
       different sizes or with LayerNorm, or networks that make other shapes.
   """
-  action_size = specs.action_size(action_size)
   return _actor_critic(observation_size, action_size, 2, config, own, cell)
 
 
@@ -117,11 +119,24 @@ def make_ppo_networks(
 ) -> ActorCritic:
   """Returns the policy, with 2A outputs, and the critic of PPO.
 
-  Args and errors are those of `make_sac_networks`. Of discrete actions, one of
-  n, the policy has n outputs.
+  Args and errors are those of `make_sac_networks`.
   """
   return _actor_critic(
     observation_size, action_size, 2, config, own, cell, of_observations=True)
+
+
+def make_dqn_network(
+  observation_size: int | specs.Observation, action_size: specs.Discrete,
+  config: NetworkConfig = ResidualNetworkConfig(),
+  own: OwnNetworks | None = None,
+) -> Network:
+  """Returns the network of DQN: observation [..., O] -> values [..., n].
+
+  It's shaped as policies are, and like theirs its first outputs are near 0.
+  Args and errors are those of `make_sac_networks`.
+  """
+  return _actor_critic(
+    observation_size, action_size, 1, config, own, of_observations=True).policy
 
 
 def make_discriminator(
@@ -190,9 +205,8 @@ def _actor_critic(
     config = ResidualNetworkConfig(**vars(config))
   own = own or OwnNetworks()
   _, last_init = _INITS[config.initial_weights]
-  num_outputs = action.size
-  if isinstance(action, specs.Continuous):
-    num_outputs *= outputs_per_action
+  is_discrete = isinstance(action, specs.Discrete)
+  num_outputs = action.size * (1 if is_discrete else outputs_per_action)
   if own.policy is not None:
     policy = own_network("policy", own.policy, (seen,), (num_outputs,))
   else:
@@ -209,12 +223,16 @@ def _actor_critic(
   policy = of_policy(policy, observed)
   if own.critic is not None and of_observations:
     critic = own_network("critic", own.critic, (observed,), ())
+  elif own.critic is not None and is_discrete:
+    critic = own_critics(own.critic, (observed,), (action.size,))
   elif own.critic is not None:
     critic = own_critics(own.critic, (observed, specs.Array(action.shape)))
   else:
+    # A value of each action that there is, or one: of what critics see.
+    judges_all = is_discrete and not of_observations
     size = specs.observation_size(observed)
     value = _perceptron(
-      "critic", config, config.critic_sizes, 1,
+      "critic", config, config.critic_sizes, action.size if judges_all else 1,
       layer_norm=config.layer_norm
       if config.critic_layer_norm is None
       else config.critic_layer_norm,
@@ -222,11 +240,14 @@ def _actor_critic(
       if config.critic_residual is None
       else config.critic_residual,
       final_init=last_init)
-    critic = network(
-      lambda inputs: value(inputs)[..., 0],
-      observed if of_observations else size + action.size)
-    if not of_observations:
-      critic = _twins(critic, (observed, action))
+    if judges_all:
+      critic = _twins(network(value, observed), (observed,))
+    else:
+      critic = network(
+        lambda inputs: value(inputs)[..., 0],
+        observed if of_observations else size + action.size)
+      if not of_observations:
+        critic = _twins(critic, (observed, action))
   return ActorCritic(policy, critic)
 
 
@@ -274,10 +295,8 @@ def _twins(critic: Network, spec: specs.Observation) -> Network:
   def init(key: types.Key) -> types.Params:
     return jax.vmap(critic.init)(jax.random.split(key, NUM_CRITICS))
 
-  def apply(
-    params: types.Params, observation: types.Tree, action: jax.Array
-  ) -> jax.Array:
-    inputs = specs.as_vector((observation, action), spec)
+  def apply(params: types.Params, *seen: types.Tree) -> jax.Array:
+    inputs = specs.as_vector(seen, spec)
     # There may be the parameters of one critic alone.
     num_critics = jax.tree.leaves(params)[0].shape[0]
     values = apply_both(

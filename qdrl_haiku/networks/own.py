@@ -90,12 +90,13 @@ def own_network(
 
 
 def own_critics(
-  given: OwnNetwork, inputs: Sequence[int | specs.Observation]
+  given: OwnNetwork, inputs: Sequence[int | specs.Observation],
+  outputs: tuple[int, ...] = (),
 ) -> base.Network:
   """Makes twin critics of what a user gives; see `own_network`."""
   if is_own_pair(given):
-    return own_network("critic", given, inputs, (NUM_CRITICS,))
-  one = own_network("critic", given, inputs, ())
+    return own_network("critic", given, inputs, (*outputs, NUM_CRITICS))
+  one = own_network("critic", given, inputs, outputs)
 
   def both(
     function: Callable[..., types.Tree], out_axes: types.Tree

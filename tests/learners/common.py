@@ -15,7 +15,8 @@ OBSERVATION_SIZE, ACTION_SIZE = 3, 2
 DISCRETE = specs.Discrete(3)
 BATCH_SIZE = 6
 ROLLOUT = 4, BATCH_SIZE
-NAMES = ("sac", "td3", "crossq", "xqc", "ppo", "discrete_ppo")
+NAMES = (
+  "sac", "td3", "crossq", "xqc", "ppo", "discrete_ppo", "discrete_sac", "dqn")
 RECURRENT = ("sac gru", "td3 lstm", "ppo gru", "discrete_ppo lstm")
 # The others are the slow tier's, where a test compiles for each.
 SAC_FIRST = tuple(
@@ -36,11 +37,12 @@ def learner(name, **config):
   It's the same one each time, and what it computes is compiled.
   """
   defaults = _CONFIG | {"normalize_observations": True}
-  if name in ("sac", "td3"):  # With all hyperparameters that it may have.
+  # With all hyperparameters that it may have.
+  if name in ("sac", "td3", "discrete_sac", "dqn"):
     defaults["residual"] = True
   if "ppo" in name:
     defaults |= {"num_epochs": 2, "num_minibatches": 3}
-  elif not name.startswith("sac"):
+  elif name.split()[0] in ("td3", "crossq", "xqc"):
     # Of three batches, so that the last is not the second.
     defaults["policy_delay"] = 2 if name.startswith("td3") else 3
   if name == "xqc":
@@ -64,9 +66,11 @@ def _learner(name, config):
     "crossq": (learners.crossq, learners.CrossQConfig),
     "xqc": (learners.xqc, learners.XQCConfig),
     "ppo": (learners.ppo, learners.PPOConfig),
+    "dqn": (learners.dqn, learners.DQNConfig),
   }[name.removeprefix("discrete_")]
   made = configs.make(config_class, **dict(config))
-  action = DISCRETE if name.startswith("discrete_") else ACTION_SIZE
+  is_discrete = name.startswith("discrete_") or name == "dqn"
+  action = DISCRETE if is_discrete else ACTION_SIZE
   made = factory(OBSERVATION_SIZE, action, made)
   return made._replace(
     update=jax.jit(made.update), act=jax.jit(made.act),
@@ -95,7 +99,14 @@ def batches(learner, seed=0):
   """Transitions for one update: [N, B], or [N, B, L], or a rollout [T, E]."""
   rng = np.random.default_rng(600 + seed)
   if learner.learns_from == "replay":
-    return transitions(learner.batches_per_update, BATCH_SIZE, seed=seed)
+    shape = learner.batches_per_update, BATCH_SIZE
+    found, key = transitions(*shape, seed=seed), jax.random.key(seed)
+    acted = jax.eval_shape(
+      learner.act_greedy, jax.eval_shape(learner.init, key), found.observation,
+      ())
+    if acted.action.dtype == jnp.int32:
+      return found._replace(action=DISCRETE.sample(key, *shape))
+    return found
   shape = ROLLOUT
   if learner.learns_from == "sequences":
     shape = learner.batches_per_update, 3, learner.sequence_length
@@ -159,7 +170,7 @@ def hyperparams(learner, **changes):
   """
   rates = {
     "tau": 0.1, "policy_learning_rate": 0.01, "critic_learning_rate": 0.02,
-    "temperature_learning_rate": 0.03}
+    "temperature_learning_rate": 0.03, "epsilon": 0.5, "epsilon_updates": 2.0}
   kept = {k: v for k, v in rates.items() if k in learner.hyperparams}
   values = learner.hyperparams | kept | changes
   return {name: np.float32(value) for name, value in values.items()}

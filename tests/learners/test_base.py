@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from qdrl_haiku import learners, types
+from qdrl_haiku import learners, skills, types
 from qdrl_haiku.learners import statistics
 from tests import compilations, jaxprs, toy
 from tests.learners import common
@@ -72,7 +72,8 @@ def test_an_update_has_no_conditional_and_no_two_draws_are_from_one_key(name):
 def test_new_agents_differ_and_no_two_leaves_share_a_buffer(name):
   learner = common.learner(name)
   first, second = (common.fresh(learner, seed=i) for i in range(2))
-  for network in ("policy_params", "critic_params"):
+  names = (x for x in first._fields if x.endswith("_params"))
+  for network in names:
     assert common.distance(getattr(first, network), getattr(second, network))
   for from_genotype in (learner.from_genotype, jax.jit(learner.from_genotype)):
     again = from_genotype(learner.genotype(first))
@@ -175,6 +176,21 @@ _ACTIONS = jnp.zeros((3, 1))
 
 def test_a_check_of_a_learner_compiles_nothing():
   assert compilations.of(lambda: learners.check(_LEARNER, *_SIZES)) == 0
+
+
+@pytest.mark.parametrize("name", ["discrete_ppo", "discrete_sac", "dqn"])
+def test_discrete_learners_are_as_described_with_memories_and_skills(name):
+  for memory in ("",) if name == "dqn" else ("", " gru"):
+    learners.check(
+      common.learner(name + memory), common.OBSERVATION_SIZE,
+      common.DISCRETE, rollout_shape=(6, 6))
+  prior = skills.categorical(2)
+  base = getattr(learners, name.removeprefix("discrete_"))(
+    common.OBSERVATION_SIZE + prior.size, common.DISCRETE)
+  learner = learners.diayn(base, common.OBSERVATION_SIZE, prior, config=(
+    learners.DIAYNConfig(discriminator_input="observation")))
+  learners.check(
+    learner, common.OBSERVATION_SIZE + prior.size, common.DISCRETE)
 
 
 def _updating(found):

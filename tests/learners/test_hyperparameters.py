@@ -14,6 +14,7 @@ _LEARNERS = {
   "crossq": learners.crossq(3, 2),
   "xqc": learners.xqc(3, 2),
   "ppo": learners.ppo(3, 2),
+  "dqn": learners.dqn(3, common.DISCRETE),
   "diayn": learners.diayn(
     _SAC, 1, skills.categorical(2),
     config=learners.DIAYNConfig(discriminator_input="observation"))}
@@ -66,11 +67,13 @@ def test_default_discounts_go_by_episodes(config, steps, discount, low, high):
 @pytest.mark.parametrize("name", common.NAMES)
 def test_every_hyperparameter_is_live(name):
   learner, key = common.learner(name), jax.random.key(0)
-  state, batches = common.agent(learner), common.batches(learner)
-  default = common.hyperparams(learner)
+  batches, default = common.batches(learner), common.hyperparams(learner)
+  # After an update, of which learners count some.
+  state, _ = learner.update(common.agent(learner), default, batches, key)
+  observation = common.observations(500)
 
   def made(hyperparams):
-    acted = learner.act(state, hyperparams, batches.observation, (), key)
+    acted = learner.act(state, hyperparams, observation, (), key)
     return learner.update(state, hyperparams, batches, key)[0], acted.action
 
   expected = made(default)

@@ -11,7 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from qdrl_haiku import actors, environments, learners, networks, replay
+from qdrl_haiku import (
+  actors,
+  environments,
+  learners,
+  networks,
+  replay,
+  specs,
+)
 from tests import configs
 from tests.learners import common
 
@@ -29,12 +36,21 @@ _LEARNERS = {
   "td3": learners.td3(1, 1, configs.make(learners.TD3Config, **_NETWORKS)),
   "crossq": learners.crossq(1, 1, configs.make(learners.CrossQConfig, **_SOFT)),
   "xqc": learners.xqc(1, 1, configs.make(learners.XQCConfig, **_SOFT)),
-  "ppo": learners.ppo(1, 1, configs.make(learners.PPOConfig, **_NETWORKS))}
+  "ppo": learners.ppo(1, 1, configs.make(learners.PPOConfig, **_NETWORKS)),
+  "discrete_ppo": learners.ppo(
+    1, common.DISCRETE, configs.make(learners.PPOConfig, **_NETWORKS)),
+  "discrete_sac": learners.sac(
+    1, common.DISCRETE, configs.make(learners.SACConfig, **_SOFT)),
+  "dqn": learners.dqn(
+    1, common.DISCRETE, configs.make(learners.DQNConfig, **_NETWORKS))}
 # Environments, steps, and updates of those that learn from rollouts.
 _ROLLOUTS = 32, 16, 150
 _SHAPE = networks.NetworkConfig(**_NETWORKS)
 _CRITIC = networks.make_sac_networks(1, 1, _SHAPE).critic
 _VALUE = networks.make_ppo_networks(1, 1, _SHAPE).critic
+_OF_DISCRETE = {
+  "dqn": networks.make_dqn_network(1, common.DISCRETE, _SHAPE),
+  "discrete_sac": networks.make_sac_networks(1, common.DISCRETE, _SHAPE).critic}
 _BATCH_NORM_CRITICS = {
   "crossq": networks.make_crossq_networks(1, 1, _SHAPE).critic,
   "xqc": networks.make_xqc_networks(1, 1, _SHAPE, num_atoms=51).critic}
@@ -76,10 +92,29 @@ class _Probe:
       done=done)
 
 
+class _DiscreteProbe(_Probe):
+  """The actions are -0.5, 0 and 0.5."""
+
+  action_spec = specs.Discrete(3)
+
+  def step(self, state, action):
+    return super().step(state, _level(action)[None])
+
+
+def _level(action):
+  return 0.5 * action - 0.5
+
+
+def _environment(name, probe):
+  is_discrete = name == "dqn" or name.startswith("discrete")
+  kind = _DiscreteProbe if is_discrete else _Probe
+  return environments.Environment(kind(**probe), episode_length=3)
+
+
 @functools.cache
 def _training(name):
   """(key, hyperparameters, numbers of a probe) -> an agent that has learned."""
-  if name == "ppo":
+  if name.endswith("ppo"):
     return _training_by_rollouts(name)
   learner, buffer = _LEARNERS[name], replay.uniform(5000)
   batch_size, num_updates = _LARGE_BATCHES.get(
@@ -87,7 +122,7 @@ def _training(name):
   batches = (learner.batches_per_update, batch_size)
 
   def train(key, hyperparams, probe):
-    env = environments.Environment(_Probe(**probe), episode_length=3)
+    env = _environment(name, probe)
     init_key, reset_key, run_key = jax.random.split(key, 3)
     state = learner.init(init_key)
     env_state = env.reset(jax.random.split(reset_key, _NUM_ENVS))
@@ -116,7 +151,7 @@ def _training_by_rollouts(name):
   learner, (num_envs, num_steps, num_updates) = _LEARNERS[name], _ROLLOUTS
 
   def train(key, hyperparams, probe):
-    env = environments.Environment(_Probe(**probe), episode_length=3)
+    env = _environment(name, probe)
     init_key, reset_key, run_key = jax.random.split(key, 3)
 
     def iteration(carry, key):
@@ -143,11 +178,11 @@ def _train(name, discount=0.8, policy_learns=True, **probe):
     "discount": discount}
   if "tau" in hyperparams:
     hyperparams["tau"] = 0.1
-  if name in ("ppo", *_LARGE_BATCHES):
+  if name in ("ppo", "discrete_ppo", *_LARGE_BATCHES):
     hyperparams["policy_learning_rate"] = 0.001
   if name == "crossq":
     hyperparams["critic_learning_rate"] = 0.0005
-  if not policy_learns:
+  if not policy_learns and name != "dqn":
     hyperparams["policy_learning_rate"] = 0.0
   if "exploration_noise" in hyperparams:
     hyperparams["exploration_noise"] = 0.4
@@ -160,7 +195,12 @@ def _train(name, discount=0.8, policy_learns=True, **probe):
 def _values(name, state, observation, action, discount=0.8):
   """The values of both critics, [..., 2]."""
   inputs = jnp.array(observation)[:, None], jnp.array(action)[:, None]
-  if name == "ppo":
+  if name in _OF_DISCRETE:
+    params = state.policy_params if name == "dqn" else state.critic_params
+    values = _OF_DISCRETE[name].apply(params, inputs[0])
+    values = values.reshape(len(values), 3, -1)[np.arange(len(values)), action]
+    return np.broadcast_to(values, (len(values), 2))
+  if name.endswith("ppo"):
     value = _VALUE.apply(state.critic_params, inputs[0])
     return np.stack([value, value], axis=-1)
   if name not in _BATCH_NORM_CRITICS:
@@ -177,7 +217,8 @@ def _values(name, state, observation, action, discount=0.8):
 
 def _greedy(name, state, observation):
   observation = jnp.array(observation)[:, None]
-  return _LEARNERS[name].act_greedy(state, observation, ()).action[:, 0]
+  action = _LEARNERS[name].act_greedy(state, observation, ()).action
+  return action[:, 0] if action.ndim == 2 else action
 
 
 @_EACH
@@ -193,10 +234,16 @@ def test_a_later_reward_is_discounted_once_per_step(name):
 def test_the_best_action_of_each_observation_is_found(name):
   state = _train(name, num_steps=1.0, spread=1.0, price=1.0)
   observation = [-0.9, -0.4, 0.0, 0.4, 0.9]
-  action = _greedy(name, state, observation)
-  np.testing.assert_allclose(action, 0.5 * np.array(observation), atol=0.1)
+  action, best = _greedy(name, state, observation), 0.5 * np.array(observation)
+  expected = np.zeros((5, 1))
+  if action.dtype == jnp.int32:
+    level = np.round(2 * best) / 2
+    expected = -np.square(level - best)[:, None]
+    np.testing.assert_array_equal(_level(action), level)
+  else:
+    np.testing.assert_allclose(action, best, atol=0.1)
   np.testing.assert_allclose(
-    _values(name, state, observation, action), 0.0, atol=0.05)
+    _values(name, state, observation, action), expected + [0, 0], atol=0.05)
 
 
 @_EACH

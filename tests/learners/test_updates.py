@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tests.learners import common, reference, reference_ppo, reference_updates
+from tests.learners import (
+  common,
+  reference,
+  reference_discrete,
+  reference_ppo,
+  reference_updates,
+)
 
 
 def _noises(name, key, num_batches):
@@ -46,6 +52,8 @@ def test_updates_are_those_of_the_float64_reference(name):
   update = reference_updates.soft_update
   if name.startswith("td3"):
     update = reference_updates.td3_update
+  elif name in ("dqn", "discrete_sac"):
+    update = getattr(reference_discrete, f"{name}_update")
   elif "ppo" in name:
     update = reference_ppo.ppo_update
     # Or the actions, which it hasn't chosen, become too unlikely.
@@ -159,3 +167,19 @@ def test_ppo_learns_from_the_number_before_the_tanh(loc):
     noise / scale, (noise**2 - 1) / scale / (1 + np.exp(-raw_scale))], axis=-1)
   expected = -np.mean(advantage[..., None] * slopes, axis=(0, 1))
   np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(("count", "share"), [(0, 1.0), (5, 0.6), (50, 0.2)])
+def test_dqn_explores_less_and_less(count, share):
+  learner = common.learner("dqn")
+  state, observation = common.agent(learner), common.observations(5000)
+  adam = state.policy_optimizer_state._replace(count=jnp.int32(count))
+  found = learner.act(
+    state._replace(policy_optimizer_state=adam),
+    common.hyperparams(learner, epsilon=0.2, epsilon_updates=10.0),
+    observation, (), jax.random.key(0)).action
+  greedy = learner.act_greedy(state, observation, ()).action
+  # One in three of those that are drawn is the greedy one, too.
+  assert np.mean(found != greedy) == pytest.approx(share * 2 / 3, abs=0.03)
+  drawn = np.bincount((found - greedy)[found != greedy] % 3, minlength=3)
+  assert drawn[1] == pytest.approx(drawn[2], rel=0.15)

@@ -2,6 +2,7 @@
 
 import re
 
+import haiku as hk
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -114,9 +115,28 @@ def test_policies_do_not_see_what_is_privileged_and_critics_do(name):
   assert len({x.tobytes() for x in map(np.asarray, values)}) == 4
 
 
-@pytest.mark.parametrize("name", ["sac", "td3", "crossq"])
+def test_critics_of_discrete_actions_judge_each_of_them():
+  config = networks.ResidualNetworkConfig(**_SMALL)
+  made = networks.make_sac_networks(_O, specs.Discrete(4), config)
+  policy, critic = map(_randomised, made)
+  observation, _ = _inputs(2, 3)
+  expected = np.stack([
+    _forward(jax.tree.map(lambda x, i=i: x[i], critic), observation)
+    for i in range(2)], axis=-1)
+  found = jax.jit(made.critic.apply)(critic, observation)
+  assert found.shape == (2, 3, 4, 2)
+  np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-4)
+  assert made.policy.apply(policy, observation).shape == (2, 3, 4)
+  own = networks.OwnNetworks(critic=lambda x: hk.Linear(4)(x))
+  critic = networks.make_sac_networks(
+    _O, specs.Discrete(4), config, own).critic
+  params = jax.jit(critic.init)(_KEY)
+  assert critic.apply(params, observation).shape == (2, 3, 4, 2)
+
+
+@pytest.mark.parametrize("name", ["td3", "crossq"])
 def test_discrete_actions_are_refused(name):
-  message = "actions are one of 3.*take ppo, or a learner of your own"
+  message = "actions are one of 3.*take learner=ppo, dqn or sac, or one of you"
   with pytest.raises(ValueError, match=message) as error:
     getattr(networks, f"make_{name}_networks")(_O, specs.Discrete(3))
   assert "\n" not in str(error.value)

@@ -24,8 +24,9 @@ _BASES = {
   "td3": (learners.td3, learners.TD3Config),
   "crossq": (learners.crossq, learners.CrossQConfig),
   "xqc": (learners.xqc, learners.XQCConfig),
-  "ppo": (learners.ppo, learners.PPOConfig)}
-_DISCRETE = ("ppo",)  # Without skills.
+  "ppo": (learners.ppo, learners.PPOConfig),
+  "dqn": (learners.dqn, learners.DQNConfig)}
+_DISCRETE = ("ppo", "dqn")  # Without skills.
 
 
 def _learner(kind, normalize=True, sizes=(8, 6), **settings):
@@ -87,7 +88,8 @@ def _reader():
   ("diayn_sac", {"normalize": False, "activation": "tanh"}, 1e2),
   ("sac", {"layer_norm": True, "sizes": (7, 5, 6)}, 1e6),
   ("sac", {"sizes": ()}, 1e6), ("crossq", {}, 1e2), ("diayn_ppo", {}, 1e2),
-  ("ppo", {}, 1e2), ("crossq", {"sizes": ()}, 1e2), ("xqc", {}, 1e2),
+  ("ppo", {}, 1e2), ("dqn", {"layer_norm": True}, 1e2),
+  ("crossq", {"sizes": ()}, 1e2), ("xqc", {}, 1e2),
   ("td3", {"sizes": (6, 6), "residual": True, "activation": "gelu"}, 1e2),
   *[("td3", {"activation": x}, 1e2) for x in ("elu", "leaky_relu", "swish")]])
 def test_a_policy_acts_as_its_agent(kind, settings, largest, tmp_path):

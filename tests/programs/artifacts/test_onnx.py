@@ -39,12 +39,14 @@ def _learner(name):
     own = networks.OwnNetworks(lambda x: hk.Linear(2 * _A)(jax.nn.selu(x)))
     return learners.sac(_O, _A, networks=own)
   if name.startswith("discrete_"):
-    return getattr(learners, name[9:])(_O, specs.Discrete(4))
+    name = name.removeprefix("discrete_")
+    return getattr(learners, name)(_O, specs.Discrete(4))
   return getattr(learners, name)(_O, _A)
 
 
 @pytest.mark.parametrize("name", [
-  "sac", "td3", "crossq", "xqc", "ppo", "normalized", "own", "discrete_ppo"])
+  "sac", "td3", "crossq", "xqc", "ppo", "normalized", "own", "discrete_ppo",
+  "discrete_sac", "discrete_dqn"])
 def test_onnx_acts_as_the_agent_without_jax(tmp_path, name):
   learner = _learner(name)
   state = learner.init(jax.random.key(0))

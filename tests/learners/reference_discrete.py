@@ -1,0 +1,98 @@
+"""Updates of DQN and discrete SAC in float64, see `reference_updates`."""
+
+import jax
+import numpy as np
+from scipy import special
+
+from tests.learners.reference import descend, mlp
+from tests.learners.reference_updates import _batches, _moved
+
+
+def _of(values, action):
+  """The values [B, n, ...] of the actions taken, [B, ...]."""
+  return values[np.arange(len(action)), action]
+
+
+def dqn_update(state, hyperparams, transitions, noises):
+  """DQN with tanh networks, from one batch [1, B]; it draws nothing."""
+  del noises
+  (batch,) = _batches(state, transitions)
+  best = mlp(state.policy_params, batch.next_observation).argmax(axis=-1)
+  target = (
+    hyperparams["reward_scaling"] * batch.reward
+    + hyperparams["discount"] * batch.discount
+    * _of(mlp(state.target_policy_params, batch.next_observation), best))
+
+  def loss(params):
+    error = np.abs(_of(mlp(params, batch.observation), batch.action) - target)
+    return np.mean(np.where(error < 1, 0.5 * error**2, error - 0.5))
+
+  params, moments, found, length = descend(
+    loss, state.policy_params, state.policy_optimizer_state,
+    hyperparams["policy_learning_rate"], decay=hyperparams["weight_decay"])
+  epsilon = 1 - (1 - hyperparams["epsilon"]) * min(
+    state.policy_optimizer_state.count / hyperparams["epsilon_updates"], 1)
+  return state._replace(
+    policy_params=params, policy_optimizer_state=moments,
+    target_policy_params=_moved(
+      state.target_policy_params, params, hyperparams["tau"])), {
+    "critic_loss": found, "gradient_norm/policy": length, "epsilon": epsilon,
+    "q_mean": mlp(state.policy_params, batch.observation).mean()}
+
+
+def _critics(params, observation):
+  """Values of both critics, [B, n, 2]."""
+  return np.stack([
+    mlp(jax.tree.map(lambda x, i=i: x[i], params), observation)
+    for i in range(2)], axis=-1)
+
+
+def discrete_sac_update(state, hyperparams, transitions, noises):
+  """Discrete SAC with tanh networks, from one batch [1, B]."""
+  del noises
+  (batch,) = _batches(state, transitions)
+  temperature = np.exp(state.log_temperature)
+
+  def value(policy_params, q, observation):
+    logits = mlp(policy_params, observation)
+    logs = special.log_softmax(logits, axis=-1)
+    soft = q.min(axis=-1) - temperature * logs
+    return np.sum(np.exp(logs) * soft, axis=-1)
+
+  target = (
+    hyperparams["reward_scaling"] * batch.reward
+    + hyperparams["discount"] * batch.discount * value(
+      state.policy_params,
+      _critics(state.target_critic_params, batch.next_observation),
+      batch.next_observation))
+
+  def critic_loss(params):
+    q = _of(_critics(params, batch.observation), batch.action)
+    return np.mean(0.5 * np.sum((q - target[:, None]) ** 2, axis=1))
+
+  rates, decay = hyperparams, hyperparams["weight_decay"]
+  critic_params, critic_moments, critic_value, critic_length = descend(
+    critic_loss, state.critic_params, state.critic_optimizer_state,
+    rates["critic_learning_rate"], decay=decay)
+  q = _critics(critic_params, batch.observation)
+  policy_params, policy_moments, policy_value, policy_length = descend(
+    lambda x: -np.mean(value(x, q, batch.observation)),
+    state.policy_params, state.policy_optimizer_state,
+    rates["policy_learning_rate"], decay=decay)
+  probs = special.softmax(mlp(state.policy_params, batch.observation), axis=-1)
+  entropy = special.entr(probs).sum(axis=-1).mean()
+  excess = hyperparams["target_entropy"] - entropy
+  log_temperature, moments, temperature_value, _ = descend(
+    lambda x: -np.exp(x) * excess, state.log_temperature,
+    state.temperature_optimizer_state, rates["temperature_learning_rate"])
+  return state._replace(
+    policy_params=policy_params, policy_optimizer_state=policy_moments,
+    critic_params=critic_params, critic_optimizer_state=critic_moments,
+    target_critic_params=_moved(
+      state.target_critic_params, critic_params, hyperparams["tau"]),
+    log_temperature=log_temperature, temperature_optimizer_state=moments), {
+    "critic_loss": critic_value, "gradient_norm/critic": critic_length,
+    "policy_loss": policy_value, "gradient_norm/policy": policy_length,
+    "q_mean": _critics(state.critic_params, batch.observation).mean(),
+    "policy_entropy": entropy, "temperature": temperature,
+    "temperature_loss": temperature_value}
