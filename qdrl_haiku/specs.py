@@ -212,6 +212,16 @@ class Extended:
     return rest if is_dict else rest["observed"], vector
 
 
+def is_image(spec: Array) -> bool:
+  """Returns whether an array is an image [height, width, channels]."""
+  return len(spec.shape) == 3
+
+
+def has_images(spec: Observation) -> bool:
+  """Returns whether there is an image among what is observed."""
+  return any(map(is_image, jax.tree.leaves(spec)))
+
+
 def is_float(x: Any) -> bool:
   """Returns whether an array, or its spec, is of floats."""
   return jnp.issubdtype(x.dtype, jnp.floating)

@@ -89,8 +89,8 @@ def td3(
   Its hyperparameters are `config.declared`; `weight_decay` only with
   residual blocks.
 
-  Args and errors are those of `sac`. An agent with a network of a user's own
-  has no `share`.
+  Args and errors are those of `sac`. An agent with a network of a user's own,
+  or with convolutions, has no `share`.
 
   Returns:
     The learner; its state is a `TD3State`, its genotype a `TD3Genotype`.
@@ -231,7 +231,9 @@ def td3(
       critic_optimizer_state=critic_optimizer_state)
     return state, metrics | policy_metrics
 
-  can_share = not any(x is not None for x in own)
+  # The context is fixed in the first layer of a perceptron.
+  can_share = config.network.network == "mlp" and not any(
+    x is not None for x in own)
 
   def share(context_size: int) -> base.SharedCritic:
     whole = specs.Extended(

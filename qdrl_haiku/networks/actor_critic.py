@@ -9,6 +9,7 @@ U(-3e-3, 3e-3), so that first actions are near 0 (Lillicrap et al., arXiv
 1509.02971, section 7), or as those of critics do, so that new policies differ.
 """
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -19,7 +20,7 @@ import jax.numpy as jnp
 
 from qdrl_haiku import platform, specs, types
 from qdrl_haiku.checks import check_count
-from qdrl_haiku.networks import mlp, recurrent
+from qdrl_haiku.networks import convolutions, mlp, recurrent
 from qdrl_haiku.networks.base import Network, PolicyLayers, network, of_policy
 from qdrl_haiku.networks.config import (
   ACTIVATIONS,
@@ -204,7 +205,13 @@ def _actor_critic(
   if not isinstance(config, ResidualNetworkConfig):
     config = ResidualNetworkConfig(**vars(config))
   own = own or OwnNetworks()
-  _, last_init = _INITS[config.initial_weights]
+  hidden_init, last_init = _INITS[config.initial_weights]
+  see, sees_images = specs.as_vector, config.network == "conv"
+  if sees_images:
+    convolutions.check_images(seen)
+    see = functools.partial(
+      convolutions.see, activation=ACTIVATIONS[config.activation],
+      init=hidden_init)
   is_discrete = isinstance(action, specs.Discrete)
   num_outputs = action.size * (1 if is_discrete else outputs_per_action)
   if own.policy is not None:
@@ -216,8 +223,9 @@ def _actor_critic(
       "policy", config, config.policy_sizes, num_outputs,
       layer_norm=config.layer_norm, residual=config.residual,
       final_init=policy_final_init(config, usual=last_init))
-    policy = network(forward, seen)._replace(
-      layers=lambda params: PolicyLayers(
+    policy = network(forward, seen, see)
+    if not sees_images:
+      policy = policy._replace(layers=lambda params: PolicyLayers(
         _exported_arrays(params, config), sizes, config.activation,
         config.layer_norm, config.residual))
   policy = of_policy(policy, observed)
@@ -230,7 +238,7 @@ def _actor_critic(
   else:
     # A value of each action that there is, or one: of what critics see.
     judges_all = is_discrete and not of_observations
-    size = specs.observation_size(observed)
+    judged = (observed,) if judges_all else (observed, action)
     value = _perceptron(
       "critic", config, config.critic_sizes, action.size if judges_all else 1,
       layer_norm=config.layer_norm
@@ -240,14 +248,14 @@ def _actor_critic(
       if config.critic_residual is None
       else config.critic_residual,
       final_init=last_init)
-    if judges_all:
-      critic = _twins(network(value, observed), (observed,))
+    judge = value if judges_all else lambda inputs: value(inputs)[..., 0]
+    if of_observations:
+      critic = network(judge, observed, see)
+    elif sees_images:
+      critic = _twins(network(judge, judged, see))
     else:
-      critic = network(
-        lambda inputs: value(inputs)[..., 0],
-        observed if of_observations else size + action.size)
-      if not of_observations:
-        critic = _twins(critic, (observed, action))
+      size = specs.observation_size(judged)
+      critic = _twins(network(judge, size), judged)
   return ActorCritic(policy, critic)
 
 
@@ -285,8 +293,8 @@ def _perceptron(
     final_init=final_init, name=name)(inputs)
 
 
-def _twins(critic: Network, spec: specs.Observation) -> Network:
-  """Returns two critics as one network with stacked parameters."""
+def _twins(critic: Network, spec: specs.Observation = None) -> Network:
+  """Returns two critics, of joined inputs with a spec, as one network."""
   # Each layer is one batched product. The inputs are batched too: the first
   # layers could be one product of the same inputs, but its results would have
   # to be transposed for the second ones, and its gradient back.
@@ -295,12 +303,12 @@ def _twins(critic: Network, spec: specs.Observation) -> Network:
   def init(key: types.Key) -> types.Params:
     return jax.vmap(critic.init)(jax.random.split(key, NUM_CRITICS))
 
-  def apply(params: types.Params, *seen: types.Tree) -> jax.Array:
-    inputs = specs.as_vector(seen, spec)
+  def apply(params: types.Params, *inputs: types.Tree) -> jax.Array:
+    seen = inputs if spec is None else specs.as_vector(inputs, spec)
     # There may be the parameters of one critic alone.
     num_critics = jax.tree.leaves(params)[0].shape[0]
-    values = apply_both(
-      params, jnp.broadcast_to(inputs, (num_critics, *inputs.shape)))
+    values = apply_both(params, jax.tree.map(
+      lambda x: jnp.broadcast_to(x, (num_critics, *x.shape)), seen))
     return platform.outputs(values)
 
   return Network(init, apply)

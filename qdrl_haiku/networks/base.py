@@ -89,18 +89,19 @@ class StatefulNetwork(NamedTuple):
 def network(
   forward: Callable[[jax.Array], jax.Array],
   input_size: int | specs.Observation,
+  see: Callable[[types.Tree, specs.Observation], jax.Array] = specs.as_vector,
 ) -> Network:
   """Makes a network of a function that calls Haiku's modules.
 
   Args:
     forward: inputs [..., input_size] -> outputs.
-    input_size: how many numbers an input has, or the spec of one, of which
-      `specs.as_vector` makes a vector.
+    input_size: how many numbers an input has, or the spec of one.
+    see: makes the vector of an input and its spec, also by Haiku's modules.
   """
   spec = specs.observation_spec(input_size)
   example = specs.zeros(spec)
   transformed: hk.Transformed = hk.without_apply_rng(
-    hk.transform(lambda inputs: forward(specs.as_vector(inputs, spec))))
+    hk.transform(lambda inputs: forward(see(inputs, spec))))
   return Network(lambda key: transformed.init(key, example), transformed.apply)
 
 

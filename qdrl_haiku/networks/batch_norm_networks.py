@@ -176,6 +176,10 @@ def _networks(
     raise ValueError(
       "network is a ResidualNetworkConfig, whose settings have no effect on "
       "crossq and xqc; give a NetworkConfig.")
+  if config.network == "conv":
+    raise ValueError(
+      "network=conv has no batch normalisation, which crossq and xqc need; "
+      "take learner=sac or td3.")
   own = own or OwnNetworks()
   unit = batch_norm.with_unit_norm if has_unit_norm else lambda params: params
 

@@ -43,6 +43,12 @@ class NetworkConfig(Settings):
     "repertoire; or fan_in, as hidden layers have them by default, so that "
     "new policies act differently, the default with one, and of crossq.",
     choices=("small", "fan_in"), offered=False)
+  network: str = setting(
+    "mlp",
+    "mlp, perceptrons of all that is observed as one vector; or conv, in which "
+    "convolutions see the images first: the three of DQN where sides are 36 "
+    "and more, one of 16 channels, as MinAtar's, where they are smaller.",
+    choices=("mlp", "conv"))
 
   @property
   def policy_sizes(self) -> tuple[int, ...]:
