@@ -68,7 +68,9 @@ def sample_n_step(
     if name in setup.learner.stores}
   transition = gather(stored._replace(extras={}), first)._replace(
     next_observation=gather(stored.next_observation, last), extras=extras)
-  return Windows(transition, *(jnp.stack(x) for x in zip(*steps, strict=True)))
+  return Windows(
+    setup.buffer.show(state, transition),
+    *(jnp.stack(x) for x in zip(*steps, strict=True)))
 
 
 def add_n_step(

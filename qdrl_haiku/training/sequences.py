@@ -24,12 +24,12 @@ def sample_sequences(
   """
   *leading, length = shape
   num_envs, capacity = setup.config.num_envs, setup.config.capacity
-  num_first = state.size - (length - 1) * num_envs
+  num_first = state.held - (length - 1) * num_envs
   first = jax.random.randint(key, leading, 0, jnp.maximum(num_first, 1))
-  first += state.position - state.size  # The oldest.
+  first += state.position - state.held  # The oldest.
   places = first[..., None] + num_envs * jnp.arange(length)
-  steps: Transition = replay.gather_from_replay(
-    state.storage, places % capacity)
+  steps: Transition = setup.buffer.show(
+    state, replay.gather_from_replay(state.storage, places % capacity))
   truncation = steps.extras[n_step.TRUNCATION]
   is_copy = truncation == n_step.INSTEAD
   before_copy = jnp.roll(is_copy, -1, axis=-1).at[..., -1].set(False)

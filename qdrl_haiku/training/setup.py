@@ -16,6 +16,7 @@ from qdrl_haiku import (
   map_elites,
   platform,
   replay,
+  specs,
   types,
 )
 from qdrl_haiku.distributed import sharding
@@ -226,8 +227,11 @@ class Setup(NamedTuple):
 
   @property
   def buffer(self) -> replay.ReplayBuffer:
-    """The replay buffer of one agent."""
-    return replay.uniform(self.config.capacity)
+    """The replay buffer of one agent, which stores images once."""
+    capacity, num_envs = self.config.capacity, self.config.num_envs
+    if specs.has_images(self.env.observation_spec):
+      return replay.with_frames(capacity, num_envs)
+    return replay.uniform(capacity)
 
   def default_hyperparams(self, size: int) -> Hyperparams:
     """Returns the learner's hyperparameters for each of so many agents."""

@@ -164,8 +164,11 @@ def _replay_capacity(
 ) -> int:
   """Returns how many transitions an agent keeps by default, or the least."""
   # Agents that forget early steps unlearn (`launchers/RESULTS.md`).
-  seen = [setup.env.observation_spec] * 2 + [setup.env.action_spec]
-  stored = specs.shapes(seen), jax.eval_shape(setup.learner.memory)
+  spec = setup.env.observation_spec
+  # Images are stored once, by two numbers.
+  after = specs.Array((2,)) if specs.has_images(spec) else spec
+  seen = specs.shapes((spec, after, setup.env.action_spec))
+  stored = seen, jax.eval_shape(setup.learner.memory)
   row = 8 + sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(stored))
   of_each = _LARGEST_REPLAYS // (row * population_size)
   return min(num_steps, _LARGEST_REPLAY, of_each)
