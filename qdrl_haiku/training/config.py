@@ -58,6 +58,11 @@ class TrainingConfig(Settings):
   min_replay_size: int = setting(
     1000, "Transitions in the replay buffer before learning starts.", low=1,
     needs="learning")
+  random_shift: int = setting(
+    0,
+    "Pixels by which images from replay are shifted at random, at most, with "
+    "their borders repeated, as DrQ does; 4 is usual for 84 x 84.",
+    low=0, needs="replay updates")
   random_warm_up: bool = setting(
     True,
     "Whether actions are drawn uniformly until learning starts, instead of "

@@ -20,7 +20,7 @@ from qdrl_haiku import (
 from qdrl_haiku.learners import statistics
 from qdrl_haiku.training import config as config_lib
 from qdrl_haiku.training import members as members_lib
-from qdrl_haiku.training import n_step, sequences
+from qdrl_haiku.training import n_step, sequences, shifts
 from qdrl_haiku.training.setup import Setup
 from qdrl_haiku.training.state import Members
 from qdrl_haiku.types import Array, Hyperparams, Key, Metrics, Transition, Tree
@@ -205,7 +205,12 @@ def learn(
       sampled = n_step.fold_n_step(sampled, hyperparams)
 
     def update(state: types.State, inputs: Tree) -> tuple[types.State, _Row]:
-      learned, metrics = learner.update(state, hyperparams, *inputs)
+      batches, key = inputs
+      if config.random_shift:
+        key, shift_key = jax.random.split(key)
+        batches = shifts.shift_images(
+          setup.env.observation_spec, config.random_shift, batches, shift_key)
+      learned, metrics = learner.update(state, hyperparams, batches, key)
       learned = _where(can_learn, learned, state, in_loop=True)
       return learned, _Row.of(metrics)
 

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator
 
-from qdrl_haiku import checks, map_elites, trees
+from qdrl_haiku import checks, map_elites, specs, trees
 from qdrl_haiku.training import config as config_lib
 from qdrl_haiku.training import search_spaces
 from qdrl_haiku.training.setup import Setup
 
 _OF_REPLAY = (
   "batch_size", "grad_updates_per_step", "n_step", "replay_capacity",
-  "min_replay_size", "random_warm_up", "inherit_replay")
+  "min_replay_size", "random_shift", "random_warm_up", "inherit_replay")
 _OF_POPULATIONS = ("burn_in_period", "fitness", "fitness_window")
 
 
@@ -137,6 +137,8 @@ def _of_repertoire(setup: Setup) -> Iterator[str]:
 def _ignored(setup: Setup) -> Iterator[str]:
   """Says which settings have no effect, but aren't at their defaults."""
   reasons = {"rollout_length": "the learner learns from replay"}
+  if not specs.has_images(setup.env.observation_spec):
+    reasons["random_shift"] = "no image [height, width, channels] is observed"
   if setup.on_policy:
     reasons = dict.fromkeys(_OF_REPLAY, "the learner learns from rollouts")
   if setup.map_elites is not None:
