@@ -89,7 +89,8 @@ def ppo(
   Each update takes a rollout [T, E], with the log-probabilities by which it was
   acted. First the advantages and the critic's targets are computed with the
   critic before its first step. Then `num_epochs` times the rollout is shuffled
-  and cut into `num_minibatches`; on each of them policy and critic take a step.
+  and cut into `num_minibatches`, for recurrent networks of whole environments;
+  on each of them policy and critic take a step.
   Advantages are normalised within a minibatch. Discrete actions are drawn from
   a categorical distribution. Others are the tanh of a normal variable, whose
   entropy has no closed form and is estimated by a fresh action for each step;

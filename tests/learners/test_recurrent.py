@@ -2,13 +2,14 @@
 
 import dataclasses
 
+import haiku as hk
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from qdrl_haiku import learners, networks, specs, training
-from tests.learners import common, reference
+from tests.learners import common
 from tests.learners.test_memory import _ENV, _collected, _made
 
 _KEY = jax.random.key(0)
@@ -16,54 +17,30 @@ _SHAPE = networks.NetworkConfig((8,), activation="tanh")
 
 
 @pytest.mark.parametrize("kind", ["gru", "lstm"])
-def test_a_cell_is_that_of_float64_numpy(kind):
-  cell, rng = networks.Cell(kind, 4), np.random.default_rng(0)
-  encoder = networks.encoder(specs.Array((3,)), cell, "critic")
-  params = {"memory": encoder.init(_KEY)}
-  memory = expected = rng.normal(size=(5, cell.memory_size))
-  for _ in range(6):
-    x = rng.normal(size=(5, 3))
-    memory = encoder.apply(params, jnp.float32(x), jnp.float32(memory))
-    expected = reference.remember(
-      reference.float64(params["memory"]), x, expected)
-  np.testing.assert_allclose(memory, expected, atol=1e-5)
-
-
-def test_unrolling_a_rollout_is_stepping_through_its_episodes():
-  """From the stored memory of its first step, episodes' ends within it."""
-  learner, cell = _made("sac", "lstm:3"), networks.Cell("lstm", 3)
+def test_unrolling_a_rollout_is_stepping_through_its_episodes(kind):
+  """From memories where it and episodes within begin; others aren't seen."""
+  learner, cell = _made("sac", f"{kind}:3"), networks.Cell(kind, 3)
   state, rollout = _collected(learner)
   steps = jax.tree.map(lambda x: x.swapaxes(0, 1), rollout)
   ends = (steps.discount == 0) | (steps.extras["truncation"] > 0)
   begins = jnp.roll(ends, 1, axis=1).at[:, 0].set(True)
-  goes_on = np.asarray(~begins[:, 1:])
-  assert ends.any() and goes_on.any()
-  for role, memory in steps.extras["memory"].items():
-    remember = networks.encoder(specs.Array((2,)), cell, role).apply
-    params = getattr(state, f"{role}_params")
-    after = remember(params, steps.observation, memory)
-    # What was stored is what the step before made, and zeros in the beginning.
-    np.testing.assert_allclose(
-      after[:, :-1][goes_on], memory[:, 1:][goes_on], atol=1e-6)
-    assert not np.any(memory[:, 1:][~goes_on])
-  # The network sees what it would see step by step, of the policy here.
-  whole = networks.make_sac_networks(2, 1, _SHAPE, cell=cell).policy
-  params = state.policy_params
-  memory = steps.extras["memory"]["policy"]
+  policy = networks.make_sac_networks(2, 1, _SHAPE, cell=cell).policy
   remember = networks.encoder(specs.Array((2,)), cell, "policy").apply
+  params, memory = state.policy_params, steps.extras["memory"]["policy"]
   after = remember(params, steps.observation, memory)
+  beyond = remember(params, steps.next_observation, after)
   sequences = networks.Sequences(
-    steps.observation, begins, steps.extras["memory"], burn_in=2)
-  for seen, memories, given in (
-    (steps.observation, after, None),
-    (steps.next_observation, remember(params, steps.next_observation, after),
-     steps.next_observation[:, 2:])):
+    steps.observation, begins,
+    {"policy": jnp.where(begins[..., None], memory, 9.0)}, burn_in=2)
+  for given, seen, memories in (
+    (None, steps.observation, after),
+    (steps.next_observation[:, 2:], steps.next_observation, beyond)):
     encoded = jax.tree.map(
       lambda x: x[:, 2:].reshape(-1, x.shape[-1]),
       networks.Encoded(seen, memories[..., :3]))
-    found = dataclasses.replace(sequences, next_observation=given)
+    unrolled = dataclasses.replace(sequences, next_observation=given)
     np.testing.assert_allclose(
-      whole.apply(params, found), whole.apply(params, encoded), atol=1e-6)
+      policy.apply(params, unrolled), policy.apply(params, encoded), atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["sac", "td3"])
@@ -130,3 +107,14 @@ def test_ppo_cuts_rollouts_over_environments():
 def test_settings_of_sequences_that_fit_nothing_are_refused(config, message):
   with pytest.raises(ValueError, match=message):
     learners.SACConfig(**config)
+
+
+def test_a_network_of_ones_own_may_be_recurrent_without_running_state():
+  def policy(seen, is_training):
+    return hk.Linear(2)(hk.BatchNorm(True, True, 0.9)(seen, is_training))
+
+  config = learners.SACConfig(memory="gru:3")
+  own = networks.OwnNetworks(lambda seen: hk.Linear(2)(seen))
+  learners.check(learners.sac(2, 1, config, own), 2, 1)
+  with pytest.raises(ValueError, match="policy network has running state"):
+    learners.sac(2, 1, config, networks.OwnNetworks(policy))

@@ -213,7 +213,8 @@ def _shared(
   if learner.share is None:
     raise ValueError(
       "this emitter's agents learn from critics that they share, and the "
-      "learner can't share its own; take td3, or give yours `share`.")
+      "learner can't share its own; take td3 with memory=none, or give yours "
+      "`share`.")
   bounds = (*descriptor.lower, *descriptor.upper)
   if compares and not all(map(math.isfinite, bounds)):
     raise ValueError(
