@@ -79,6 +79,7 @@ def test_only_an_agent_that_remembers_a_cue_gets_its_reward(
   config = {"hidden_layer_sizes": (32,)}
   settings = {"num_envs": 8, "batch_size": 64, "min_replay_size": 200}
   if name == "ppo":
+    config["num_minibatches"] = 4
     settings = {"num_envs": 32, "rollout_length": 16}
   elif "window" not in memory:
     config |= {"sequence_length": 12, "burn_in": 4}
