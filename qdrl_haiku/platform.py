@@ -14,6 +14,7 @@ from qdrl_haiku.cpu.batching import rewrite_for_batching as physics
 from qdrl_haiku.cpu.compiler_options import compiler_options
 from qdrl_haiku.cpu.compiling import compile_program
 from qdrl_haiku.cpu.cores import usable_cores
+from qdrl_haiku.cpu.fusion import computed_once
 from qdrl_haiku.cpu.fusion import fuse_gradient_by_outputs as weights
 from qdrl_haiku.cpu.fusion import without_gradient_fusion as outputs
 from qdrl_haiku.cpu.noise import normal_noise
@@ -29,8 +30,8 @@ from qdrl_haiku.types import Array, Tree
 
 __all__ = [
   # What a program is.
-  "decision", "member", "normal_noise", "outputs", "physics", "weights",
-  "where_needed",
+  "computed_once", "decision", "member", "normal_noise", "outputs", "physics",
+  "weights", "where_needed",
   # How it's compiled, and for what.
   "branches_cheaply", "compile_program", "compiled", "compiler_options",
   "is_switched_to_plain", "known_xla_flags", "switching_platform",

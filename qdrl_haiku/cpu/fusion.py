@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax.experimental.xla_metadata import set_xla_metadata
 
 from qdrl_haiku.cpu import small_operations, switch
+from qdrl_haiku.types import Tree
 
 # Marks a call, and keeps XLA from inlining it; harmless on CPUs only.
 _MARK = {"xla_cpu_small_call": "true", "inlineable": "false"}
@@ -57,13 +58,18 @@ def without_gradient_fusion(x: jax.Array) -> jax.Array:
   return x
 
 
+def computed_once(x: Tree) -> Tree:
+  """Returns x; on a CPU, XLA doesn't compute it anew for each of its uses."""
+  if not switch.is_switched_on():
+    return x
+  once = jax.lax.optimization_barrier(jnp.int32(1))
+  empty = jax.tree.map(jnp.zeros_like, x)
+  return jax.lax.fori_loop(0, once, lambda *_: x, empty)
+
+
 def _compute_apart(_: None, gradient: jax.Array) -> tuple[jax.Array]:
   """Returns the gradient, of a loop that XLA merges with nothing."""
-  if not switch.is_switched_on():
-    return (gradient,)
-  once = jax.lax.optimization_barrier(jnp.int32(1))
-  empty = jnp.zeros_like(gradient)
-  return (jax.lax.fori_loop(0, once, lambda *_: gradient, empty),)
+  return (computed_once(gradient),)
 
 
 without_gradient_fusion.defvjp(lambda x: (x, None), _compute_apart)

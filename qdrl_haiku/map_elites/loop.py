@@ -9,7 +9,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import checks
+from qdrl_haiku import checks, platform
 from qdrl_haiku.map_elites.containers.container import Container, fill_container
 from qdrl_haiku.map_elites.describers import EPISODES, Describer
 from qdrl_haiku.map_elites.emitters.emitter import (
@@ -87,6 +87,7 @@ def step(
     ValueError: if the emitter returns something else than `Emitter` says.
   """
   genotypes, contents, state = ask(emitter, container, contents, state, key)
+  genotypes = platform.computed_once(genotypes)
   evaluate_key = jax.random.fold_in(key, OfGeneration.EVALUATE)
   evaluated = Evaluated(genotypes, *evaluate(genotypes, evaluate_key))
   return add_and_tell(emitter, container, contents, state, evaluated, key)
