@@ -88,6 +88,22 @@ class NormalTanh(distrax.Transformed):
     action, log_prob = self.sample_and_log_prob(seed=key)
     return -jnp.mean(log_prob), {"action_saturation": action_saturation(action)}
 
+  def judged(
+    self, q_fn: Callable[..., jax.Array], key: jax.Array
+  ) -> tuple[jax.Array, jax.Array, dict[str, jax.Array]]:
+    """Estimates how good the policy is by an action for each observation.
+
+    Args:
+      q_fn: (action [..., A]) -> critics' values [..., k].
+      key: consumed.
+
+    Returns:
+      Their values [..., k], log-probabilities [...], and what is told of them.
+    """
+    action, log_prob = self.sample_and_log_prob(seed=key)
+    told = {"action_saturation": action_saturation(action)}
+    return q_fn(action), log_prob, told
+
   def _sample_n(self, key: jax.Array, n: int) -> jax.Array:
     x, _ = self._draw(key, n)
     return jnp.moveaxis(jnp.tanh(x), 0, -1)
@@ -177,6 +193,25 @@ class Categorical(distrax.Categorical):
     """Returns the entropies' mean [], which is exact."""
     del key
     return jnp.mean(self.entropy()), {}
+
+  def judged(
+    self, q_fn: Callable[..., jax.Array], key: jax.Array
+  ) -> tuple[jax.Array, jax.Array, dict[str, jax.Array]]:
+    """Returns how good the policy is in expectation, of smallest values.
+
+    Christodoulou, arXiv 1910.07207, equations 10 and 12: all that SAC's losses
+    need of an action is linear in its value and its log-probability.
+
+    Args:
+      q_fn: () -> critics' values of all actions [..., n, k].
+      key: not needed.
+
+    Returns:
+      Expected values [..., 1], minus entropies [...], and {}.
+    """
+    del key
+    value = jnp.sum(self.probs * jnp.min(q_fn(), axis=-1), axis=-1)
+    return value[..., None], -self.entropy(), {}
 
   def _sample_n(self, key: jax.Array, n: int) -> jax.Array:
     # Not -1, where logits aren't finite: environments may refuse it.

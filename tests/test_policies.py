@@ -166,6 +166,16 @@ def test_a_categorical_policy_is_the_softmax_of_its_outputs():
     rtol=1e-5)
 
 
+def test_a_categorical_policy_is_judged_by_the_expected_smaller_value():
+  policy = policies.Categorical(jnp.log(jnp.array([6.0, 2.0])))
+  q = jnp.array([[2.0, 5.0], [4.0, 1.0]])
+  value, log_prob, told = policy.judged(lambda: q, _KEY)
+  np.testing.assert_allclose(value, [0.75 * 2 + 0.25 * 1], rtol=1e-6)
+  np.testing.assert_allclose(
+    log_prob, 0.75 * np.log(0.75) + 0.25 * np.log(0.25), rtol=1e-6)
+  assert told == {}
+
+
 def test_a_diverged_policy_chooses_an_action_that_there_is():
   action, _ = policies.Categorical(jnp.full((4, 3), jnp.nan)).draw(_KEY)
   np.testing.assert_array_equal(action, np.zeros(4))

@@ -143,8 +143,7 @@ def batch_norm_learner(
       return learning.values(outputs)
 
     state, policy_metrics = soft.step(
-      learning.state, hyperparams, last, soft_policy.by_samples(q_fn),
-      policy_key)
+      learning.state, hyperparams, last, q_fn, policy_key)
     state = state._replace(
       critic_params=params, critic_state=critic_state,
       critic_optimizer_state=optimizer_state)

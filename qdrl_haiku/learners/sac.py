@@ -6,12 +6,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import eager, losses, specs, types
+from qdrl_haiku import eager, losses, policies, specs, types
 from qdrl_haiku import networks as networks_lib
 from qdrl_haiku.learners import base, soft_policy, statistics
 from qdrl_haiku.learners.check import check_learner_update
 from qdrl_haiku.learners.config import SequenceAgentConfig, SoftAgentConfig
-from qdrl_haiku.learners.discrete_sac import discrete_sac
 from qdrl_haiku.learners.hyperparameters import COMMON
 from qdrl_haiku.learners.memory import remembering
 from qdrl_haiku.networks import ResidualNetworkConfig
@@ -72,13 +71,15 @@ def sac(
   policy is evaluated twice: on the next observations for the target, and on
   the observations for policy and temperature together.
 
+  Of discrete actions critics judge all at once, and what is estimated by one
+  action otherwise is computed (Christodoulou, arXiv 1910.07207).
+
   Its hyperparameters are `config.declared`; `weight_decay` only with
   residual blocks, and those of the temperature only if it is learned.
 
   Args:
     observation_size: O, >= 1, or the spec of observations, see `specs`.
-    action_size: A, >= 1, or the spec of actions; see `discrete_sac` for those
-      that are one of n.
+    action_size: A, >= 1, or the spec of actions.
     config: what shapes networks and computation.
     networks: those of a user's own, see `networks.OwnNetworks`.
 
@@ -89,15 +90,15 @@ def sac(
     ValueError: if a size or a setting is out of its range, or if a network of
       a user's own makes other shapes.
   """
-  kind = soft_policy.Kind(SACState, SACGenotype)
-  if isinstance(action_size, specs.Discrete):
-    return discrete_sac(observation_size, action_size, config, networks, kind)
-  action_size = specs.action_size(action_size)
+  action = specs.action_spec(action_size)
+  is_discrete = isinstance(action, specs.Discrete)
   policy, critic = networks_lib.make_sac_networks(
-    observation_size, action_size, config.network,
-    config.own_networks(networks, 2 * action_size), config.cell)
+    observation_size, action, config.network,
+    config.own_networks(networks, policies.head(action).num_outputs),
+    config.cell)
+  kind = soft_policy.Kind(SACState, SACGenotype)
   soft = soft_policy.soft_policy(
-    observation_size, action_size, config, policy, kind)
+    observation_size, action, config, policy, kind)
 
   @eager.compiled_if_eager()
   def update(
@@ -111,14 +112,19 @@ def sac(
     next_key, policy_key = jax.random.split(key)
     temperature = jnp.exp(state.log_temperature)
 
-    next_action, next_log_prob = soft.at(
+    next_q, next_log_prob, _ = soft.at(
       state.policy_params, batch.next_observation
-    ).sample_and_log_prob(seed=next_key)
-    next_q = critic.apply(
-      state.target_critic_params, batch.next_observation, next_action)
+    ).judged(
+      lambda *action: critic.apply(
+        state.target_critic_params, batch.next_observation, *action),
+      next_key)
 
     def critic_loss_fn(params: types.Params) -> base.LossAndMore:
-      q, moved = critic.in_training(params, batch.observation, batch.action)
+      if is_discrete:
+        q, moved = critic.in_training(params, batch.observation)
+        q = jax.vmap(lambda q, action: q[action])(q, batch.action)
+      else:
+        q, moved = critic.in_training(params, batch.observation, batch.action)
       loss = jax.vmap(losses.sac_critic_loss, in_axes=(0, 0, 0, 0, 0, None))(
         q, batch.reward, batch.discount, next_q, next_log_prob, temperature)
       return jnp.mean(loss), (jnp.mean(q), moved)
@@ -129,8 +135,7 @@ def sac(
 
     state, metrics = soft.step(
       state, hyperparams, batch.observation,
-      soft_policy.by_samples(lambda action: critic.apply(
-        critics.params, batch.observation, action)),
+      lambda *action: critic.apply(critics.params, batch.observation, *action),
       policy_key)
     state = state._replace(
       critic_params=critics.params,

@@ -34,33 +34,16 @@ class Kind(NamedTuple):
   constrain_critics: Callable[[types.Params], types.Params] = lambda x: x
 
 
-class Judged(NamedTuple):
-  """Holds how good a policy is for each observation of a batch.
-
-  Attributes:
-    loss: [B], the policy's.
-    log_prob: [B], of drawn actions; or expected, minus the entropy.
-    metrics: of drawn actions.
-  """
-
-  loss: types.Array
-  log_prob: types.Array
-  metrics: types.Metrics
-
-
-JudgeFn = Callable[[policies.Distribution, types.Array, types.Key], Judged]
-"""(distribution, batch shape [B]; temperature; key) -> `Judged`."""
-
-
 class SoftPolicy(NamedTuple):
   """Holds functions that act, and learn to act, as SAC does.
 
   Attributes:
     hyperparams: the defaults.
     at: (policy's parameters, observation [..., O], normalised) -> distribution.
-    step: (state, hyperparameters, observation [B, O], normalised, `JudgeFn`,
-      key) -> (state, metrics): one step of the policy, and one of the
-      temperature where it's learned. The key is consumed.
+    step: (state, hyperparameters, observation [B, O], normalised, q_fn, key) ->
+      (state, metrics): one step of the policy, and one of the temperature where
+      it's learned; q_fn: action [B, A] -> the critics' values [B, 2], or () ->
+      those of discrete actions [B, n, 2]. The key is consumed.
     learner: (update, batches_per_update, init_critics) -> the learner;
       init_critics: (key) -> the genotype's fields other than the policy's.
   """
@@ -69,27 +52,6 @@ class SoftPolicy(NamedTuple):
   at: Callable[[types.Params, types.Array], policies.Distribution]
   step: Callable[..., tuple[types.State, types.Metrics]]
   learner: Callable[..., base.Learner]
-
-
-def by_samples(q_fn: Callable[[types.Array], types.Array]) -> JudgeFn:
-  """Judges policies by an action drawn for each observation.
-
-  Args:
-    q_fn: action [B, A] -> the critics' values [B, 2].
-  """
-
-  def judge(
-    distribution: policies.Distribution, temperature: types.Array,
-    key: types.Key,
-  ) -> Judged:
-    action, log_prob = distribution.sample_and_log_prob(seed=key)
-    loss = jax.vmap(losses.sac_policy_loss, in_axes=(0, 0, None))(
-      q_fn(action), log_prob, temperature)
-    return Judged(
-      loss, log_prob,
-      {"action_saturation": policies.action_saturation(action)})
-
-  return judge
 
 
 def soft_policy(
@@ -144,19 +106,21 @@ def soft_policy(
 
   def step(
     state: types.State, hyperparams: types.Hyperparams,
-    observation: types.Array, judge: JudgeFn, key: types.Key,
+    observation: types.Array, q_fn: Callable[..., types.Array], key: types.Key,
   ) -> tuple[types.State, types.Metrics]:
     temperature = jnp.exp(state.log_temperature)
 
     def loss_fn(params: types.Params) -> base.LossAndMore:
       parameters, moved = policy.in_training(params, observation)
-      judged = judge(head.distribution(parameters), temperature, key)
-      return jnp.mean(judged.loss), (judged, moved)
+      q, log_prob, told = head.distribution(parameters).judged(q_fn, key)
+      loss = jax.vmap(losses.sac_policy_loss, in_axes=(0, 0, None))(
+        q, log_prob, temperature)
+      return jnp.mean(loss), ((log_prob, told), moved)
 
     descent = optimizer.descend(
       loss_fn, state.policy_params, state.policy_optimizer_state,
       hyperparams["policy_learning_rate"], hyperparams.get("weight_decay"))
-    _, log_prob, told = descent.more
+    log_prob, told = descent.more
     state = state._replace(
       policy_params=kind.constrain_policy(descent.params),
       policy_optimizer_state=descent.optimizer_state)

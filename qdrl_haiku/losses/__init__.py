@@ -23,12 +23,7 @@ from qdrl_haiku.losses.diayn import (
   diayn_sphere_discriminator_loss,
   diayn_sphere_reward,
 )
-from qdrl_haiku.losses.discrete import (
-  discrete_sac_critic_loss,
-  discrete_sac_policy_loss,
-  discrete_sac_value,
-  dqn_loss,
-)
+from qdrl_haiku.losses.dqn import dqn_loss
 from qdrl_haiku.losses.metra import (
   metra_multiplier_loss,
   metra_representation_loss,

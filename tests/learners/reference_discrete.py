@@ -93,6 +93,7 @@ def discrete_sac_update(state, hyperparams, transitions, noises):
     log_temperature=log_temperature, temperature_optimizer_state=moments), {
     "critic_loss": critic_value, "gradient_norm/critic": critic_length,
     "policy_loss": policy_value, "gradient_norm/policy": policy_length,
-    "q_mean": _critics(state.critic_params, batch.observation).mean(),
+    "q_mean": _of(
+      _critics(state.critic_params, batch.observation), batch.action).mean(),
     "policy_entropy": entropy, "temperature": temperature,
     "temperature_loss": temperature_value}
