@@ -37,9 +37,9 @@ class AgentConfig(Settings):
   policy_network: str | None = setting(
     None,
     "package.module:function of a policy network of your own: called with the "
-    "number N of the policy's outputs (2A, for td3 A, with actions [A]), it "
-    "returns a function that calls Haiku's modules and maps observations "
-    "[B, O] to outputs [B, N].")
+    "number N of the policy's outputs (2A, for td3 A, with actions [A]; n, if "
+    "they are one of n), it returns a function that calls Haiku's modules and "
+    "maps observations [B, O] to outputs [B, N].")
   memory: str = setting(
     "none",
     "What agents remember of an episode: none; window:K, the last K "

@@ -39,12 +39,14 @@ class OwnNetworks(NamedTuple):
 
   Attributes:
     policy: observation [B, O], or a tree, see `specs`, -> [B, 2A], locations
-      and then raw scales; of TD3 [B, A], before the tanh.
+      and then raw scales; of TD3 [B, A], before the tanh. Of discrete actions
+      [B, n], logits, or values for DQN.
     critic: observation [B, O], action [B, A] -> [B], the value that one critic
       gives; a critic of CrossQ makes [B, 1], one of XQC logits of atoms [B, K].
       A network that is no plain function holds both critics, as
       `ActorCritic.critic` or `BatchNormNetworks.critic` describes it. PPO has
-      one critic, observation [B, O] -> [B].
+      one critic, observation [B, O] -> [B]; of discrete actions one of SAC
+      makes [B, n] of it.
   """
 
   policy: OwnNetwork | None = None
