@@ -6,7 +6,8 @@ import pytest
 from qdrl_haiku import controllers, distributed, training
 from qdrl_haiku.programs import runs
 from qdrl_haiku.programs.runs import memory
-from tests.training import common, test_describers, test_teachers
+from tests.training import common
+from tests.training.repertoires import test_describers, test_teachers
 
 _PBT = controllers.pbt(controllers.PBTConfig(), common.SPACE)
 _GIB = 2**30
