@@ -47,7 +47,7 @@ def test_skills_are_learned(name):
     "--population_size=2 --num_envs=4 --num_timesteps=64 "
     "--perturbation_interval=64"))
   assert report.finite.all()
-  seen = state.members.replay.storage.observation
+  seen = state.members.replay.frames.ring.storage
   assert seen["picture"].dtype == jnp.uint8
   assert {x.shape[2:] for x in seen.values()} == {(2, 2, 1), (1,), (2,)}
   assert np.isfinite(report.metrics["intrinsic_reward"]).all()
