@@ -3,6 +3,7 @@
 import haiku as hk
 import jax
 import jax.numpy as jnp
+import pytest
 
 from qdrl_haiku import environments, learners, policies, training, types
 
@@ -55,6 +56,7 @@ def fitness(learner):
     perturbation_interval=281600))
   return training.step(setup, training.init(setup, _KEY), _KEY)[1].fitness[0]
 
+@pytest.mark.slow
 def test_only_an_agent_that_remembers_makes_the_choice():
   assert fitness(REINFORCE) > 0.95
   assert abs(fitness(learners.ppo(2, 1))) < 0.5

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from qdrl_haiku import environments, learners, networks, specs, training
 from tests import configs
@@ -55,6 +56,7 @@ def _trained(env, learner, num_generations, **settings):
   return state.members, report
 
 
+@pytest.mark.slow
 def test_sac_learns_what_pictures_tell():
   env = environments.create(Light(), episode_length=10)
   learner = learners.sac(
