@@ -24,7 +24,7 @@ class ReplayState(NamedTuple):
 
   @property
   def held(self) -> Array:
-    """How many of the latest transitions may be sampled, int32 []."""
+    """Counts the latest transitions that may be sampled, int32 []."""
     return self.frames.held if self.frames else self.size
 
 

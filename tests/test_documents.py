@@ -27,7 +27,7 @@ _ROOT = pathlib.Path(__file__).parents[1]
 _RECIPES = "launchers/README.md"
 # With the most lines that each may have.
 _DOCUMENTS = {
-  "README.md": 180, _RECIPES: 960, "launchers/RESULTS.md": 530, "BUILD.md": 300}
+  "README.md": 180, _RECIPES: 960, "launchers/RESULTS.md": 533, "BUILD.md": 300}
 # Commands that are not run here, and why.
 _NOT_RUN = {
   "--env_name=playground:": "needs what pip installs by an extra, and may "

@@ -1,4 +1,4 @@
-"""What of Gymnasium's spaces can be learned with.
+"""Says what of Gymnasium's spaces can be learned with.
 
 Images of uint8 are observed as they are, other Boxes and MultiBinaries as flat
 vectors of floats, Discretes one-hot, Dicts and Tuples as trees of these.

@@ -13,7 +13,7 @@ from qdrl_haiku.learners.hyperparameters import (
 from qdrl_haiku.networks import Cell, NetworkConfig, OwnNetworks
 
 _WINDOW, *_RECURRENT = ALL_MEMORIES = ("window", "gru", "lstm")
-"""What agents may remember by, if their networks can be recurrent."""
+"""Lists what agents may remember by, if their networks can be recurrent."""
 
 
 @dataclasses.dataclass(frozen=True)

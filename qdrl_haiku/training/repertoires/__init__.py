@@ -1,1 +1,1 @@
-"""What a generation with a repertoire is made of, from its settings."""
+"""Makes what a generation with a repertoire consists of, from its settings."""
