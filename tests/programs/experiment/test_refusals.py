@@ -26,7 +26,8 @@ _CASES = [
      "actions are one of 2.* take learner=ppo, dqn or sac")
     for name in ("td3", "crossq", "xqc")],
   ("train", "--learner=dqn", "are 2 numbers.* take learner=sac, td3 or ppo"),
-  ("train_me_pbt", "--env_name=gymnasium:CartPole-v1 --emitter=pga --learner=td3",
+  ("train_me_pbt",
+   "--env_name=gymnasium:CartPole-v1 --emitter=pga --learner=td3",
    "actions are one of 2"),
   # Parts of a user's own.
   ("train", f"--learner={_HERE}:learner_of_words", "speed/0='fast'; give a"),
