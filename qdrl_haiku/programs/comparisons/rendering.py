@@ -65,7 +65,8 @@ def render_comparison_picture(
 ) -> matplotlib_figure.Figure:
   """Draws curves of each task, and scores of methods, each in one style.
 
-  The table is that of `scores.score_table`.
+  The table is that of `scores.score_table`. Where runs have one value each, the
+  intervals of methods stand in place of a task's curves.
   """
   tasks = [*dict.fromkeys(curve.task for curve in curves)]
   methods = dict.fromkeys(curve.method for curve in curves)
@@ -73,6 +74,10 @@ def render_comparison_picture(
   label = reports_curves.curve_label(config.metric)
   panels = []
   for task in tasks:
+    if all(len(curve.steps) == 1 for curve in curves if curve.task == task):
+      rows = [row for row in table if row["task"] == task]
+      panels.append(_bars(task, Axis(label), rows, "final", number_of))
+      continue
     traces: list[Trace] = []
     for method in methods:
       own = [x for x in curves if (x.task, x.method) == (task, method)]
@@ -96,7 +101,8 @@ def render_comparison_picture(
     even = Trace(
       [0.5, 0.5], ends, color=figure.GREY, dash="dash", in_legend=False)
     panels.append(panel._replace(traces=[*panel.traces, even]))
-  return with_matplotlib.draw_with_matplotlib(figure.Figure(panels, 290))
+  height = max(290, 100 + 18 * len(methods))  # A line of text per method.
+  return with_matplotlib.draw_with_matplotlib(figure.Figure(panels, height))
 
 
 def _interval(row: Record, name: str, form: str = ".4g") -> str:

@@ -53,3 +53,26 @@ def test_an_interval_of_no_width_is_none():
   assert "| pbt | 3 | 1 (no interval) | 1 (no interval) |  |" in text
   assert "| pb2 | 3 | 3 (2 to 5) | 3 (2 to 5) | 1.00 (no interval) |" in text
   assert "there is no interval" in text
+
+
+def test_runs_of_one_value_are_intervals_by_task_with_a_line_per_method():
+  methods = [f"method {i}" for i in range(17)]
+  config = plan.CompareConfig(
+    metric="qd/corrected_qd_score", baseline=methods[0])
+  one = np.array([100.0])
+  curves = [
+    scores.Curve(task, method, seed, one, one * i + seed, 1000, one)
+    for task in ("maze", "ant")
+    for i, method in enumerate(methods)
+    for seed in range(2)]
+  table = scores.score_table(scores.score_curves(curves, config), config)
+  drawn = rendering.render_comparison_picture(curves, table, config)
+  assert not drawn.legends
+  for axes, title in zip(drawn.axes, ("maze", "ant"), strict=False):
+    assert axes.get_title() == title
+    assert [x.get_text() for x in axes.get_yticklabels()] == methods[::-1]
+    ends = [patch.get_extents().x0 for patch in axes.patches]
+    assert len(ends) == 17 and ends == sorted(ends, reverse=True)
+    height = axes.get_window_extent().height / len(methods)
+    labels = [x.get_window_extent().height for x in axes.get_yticklabels()]
+    assert max(labels) <= height
