@@ -27,7 +27,8 @@ _ROOT = pathlib.Path(__file__).parents[1]
 _RECIPES = "launchers/README.md"
 # With the most lines that each may have.
 _DOCUMENTS = {
-  "README.md": 180, _RECIPES: 960, "launchers/RESULTS.md": 533, "BUILD.md": 300}
+  "README.md": 140, _RECIPES: 992, "launchers/RESULTS.md": 533,
+  "BUILD.md": 300, "CHANGELOG.md": 75}
 # Commands that are not run here, and why.
 _NOT_RUN = {
   "--env_name=playground:": "needs what pip installs by an extra, and may "
@@ -125,7 +126,7 @@ def _execute(snippet):
   ("README.md", "qd.training.step", 25,
    {"=1000": "=40", "range(10)": "range(2)"},
    lambda names: int(names["state"].generation) == 2),
-  ("README.md", "qd.map_elites.step", 20, {"101": "6"},
+  (_RECIPES, "qd.map_elites.step", 20, {"101": "6"},
    lambda names: names["repertoire"].occupied.sum() > 1),
   # The critic has learned: its metrics are NaN before.
   (_RECIPES, "qd.map_elites.pga_emitter", 25, {"101": "6"},
