@@ -94,7 +94,7 @@ def action_size(given: int | Action) -> int:
   if isinstance(spec, Discrete):
     raise ValueError(
       f"actions are one of {spec.size}, and this makes continuous ones; take "
-      "learner=ppo, dqn or sac, or one of your own that makes int32 [...].")
+      "learner=ppo, dqn, pqn or sac, or your own that makes int32 [...].")
   return spec.size
 
 

@@ -22,6 +22,7 @@ from qdrl_haiku.learners.hyperparameters import (
 )
 from qdrl_haiku.learners.hyperparameters import Hyperparameter
 from qdrl_haiku.learners.ppo import PPOConfig, PPOGenotype, PPOState, ppo
+from qdrl_haiku.learners.pqn import PQNConfig, PQNState, pqn
 from qdrl_haiku.learners.registry import make_learner
 from qdrl_haiku.learners.sac import SACConfig, SACGenotype, SACState, sac
 from qdrl_haiku.learners.statistics import (

@@ -265,6 +265,24 @@ def policy_parts(
     layers(state.policy_params), distribution, state.observation_statistics)
 
 
+def learner_state(
+  kind: type[types.Tree], genotype: types.Tree, optimizer: Optimizer
+) -> types.State:
+  """Returns a `kind` of state with fresh moments, and targets as online."""
+
+  def field(name: str) -> types.Tree:
+    if name in genotype._fields:
+      return getattr(genotype, name)
+    if name.startswith("target_"):
+      # A copy: a buffer can't be donated twice.
+      online = getattr(genotype, name.removeprefix("target_"))
+      return jax.tree.map(jnp.copy, online)
+    return optimizer.init(
+      getattr(genotype, name.replace("optimizer_state", "params")))
+
+  return kind(**{name: field(name) for name in kind._fields})
+
+
 def learner_state_parts(
   state: types.State, kind: type[types.Tree]
 ) -> types.Tree:

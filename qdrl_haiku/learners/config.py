@@ -137,6 +137,25 @@ class SequenceAgentConfig(AgentConfig):
 
 
 @dataclasses.dataclass(frozen=True)
+class RolloutAgentConfig(AgentConfig):
+  """Shapes an agent which learns from rollouts by minibatches."""
+
+  num_epochs: int = setting(
+    4, "How often ppo and pqn go through each rollout.", low=1, offered=False,
+    needs="learning")
+  num_minibatches: int = setting(
+    4,
+    "Batches into which ppo and pqn cut a rollout, anew each time; one step of "
+    "each network on each.",
+    low=1, offered=False, needs="learning")
+
+  @property
+  def num_steps(self) -> int:
+    """How many steps each network takes on a rollout."""
+    return self.num_epochs * self.num_minibatches
+
+
+@dataclasses.dataclass(frozen=True)
 class SoftAgentConfig(AgentConfig):
   """Shapes an agent whose policy is rewarded for its entropy."""
 

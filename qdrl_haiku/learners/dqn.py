@@ -7,33 +7,31 @@ reinforcement learning with double Q-learning", arXiv 1509.06461.
 import dataclasses
 from typing import NamedTuple
 
-import distrax
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import eager, losses, platform, ranges, specs, types
+from qdrl_haiku import eager, losses, platform, specs, types
 from qdrl_haiku import networks as networks_lib
-from qdrl_haiku.learners import base, hyperparameters, statistics
+from qdrl_haiku.learners import (
+  base,
+  epsilon_greedy,
+  hyperparameters,
+  statistics,
+)
 from qdrl_haiku.learners.check import check_learner_update
 from qdrl_haiku.learners.config import AgentConfig
-from qdrl_haiku.learners.hyperparameters import Hyperparameter
 from qdrl_haiku.learners.memory import remembering
 from qdrl_haiku.networks import ResidualNetworkConfig
-
-_OWN = {
-  "epsilon": Hyperparameter(
-    0.05, "share of DQN's collected actions that are drawn uniformly",
-    high=1.0, search=ranges.LogUniform(0.01, 0.2)),
-  "epsilon_updates": Hyperparameter(
-    1000.0, "updates in which that share falls from 1 to epsilon", low=1.0)}
 
 
 @dataclasses.dataclass(frozen=True)
 class DQNConfig(AgentConfig):
   """Shapes DQN's network."""
 
-  hyperparameters = _OWN | hyperparameters.common_hyperparameters_without(
-    "critic_learning_rate", *hyperparameters.OF_TEMPERATURES)
+  hyperparameters = (
+    epsilon_greedy.HYPERPARAMETERS
+    | hyperparameters.common_hyperparameters_without(
+      "critic_learning_rate", *hyperparameters.OF_TEMPERATURES))
   network: ResidualNetworkConfig = ResidualNetworkConfig()
 
 
@@ -94,49 +92,6 @@ def dqn(
     observation_size, action, config.network,
     config.own_networks(networks, action.size))
   optimizer = base.Optimizer()
-  defaults = hyperparameters.default_hyperparameters(config.declared, action)
-
-  def init(key: types.Key) -> DQNState:
-    return from_genotype(DQNGenotype(
-      network.init(key),
-      statistics.init_statistics(observation_size, config.normalizes)))
-
-  def from_genotype(genotype: DQNGenotype) -> DQNState:
-    return DQNState(
-      **genotype._asdict(),
-      # A copy: a buffer can't be donated twice.
-      target_policy_params=jax.tree.map(jnp.copy, genotype.policy_params),
-      policy_optimizer_state=optimizer.init(genotype.policy_params))
-
-  def values(state: DQNState, observation: types.Tree) -> types.Array:
-    return network.apply(
-      state.policy_params,
-      statistics.normalize_by_statistics(
-        state.observation_statistics, observation))
-
-  def epsilon_of(
-    state: DQNState, hyperparams: types.Hyperparams
-  ) -> types.Array:
-    count = state.policy_optimizer_state.count.astype(jnp.float32)
-    share = count / hyperparams["epsilon_updates"]
-    return 1 - (1 - hyperparams["epsilon"]) * jnp.minimum(share, 1.0)
-
-  @eager.compiled_if_eager()
-  def act(
-    state: DQNState, hyperparams: types.Hyperparams, observation: types.Tree,
-    memory: types.Tree, key: types.Key,
-  ) -> types.Acted:
-    action = distrax.EpsilonGreedy(
-      values(state, observation), epsilon_of(state, hyperparams), jnp.int32
-    ).sample(seed=key)
-    # -1 where values aren't finite.
-    return types.Acted(jnp.maximum(action, 0), memory)
-
-  def act_greedy(
-    state: DQNState, observation: types.Tree, memory: types.Tree
-  ) -> types.Acted:
-    action = jnp.argmax(values(state, observation), axis=-1)
-    return types.Acted(action.astype(jnp.int32), memory)
 
   @eager.compiled_if_eager()
   def update(
@@ -144,7 +99,7 @@ def dqn(
     transitions: types.Transition, key: types.Key,
   ) -> tuple[DQNState, types.Metrics]:
     del key
-    check_learner_update(transitions, hyperparams, defaults, 1)
+    check_learner_update(transitions, hyperparams, learner.hyperparams, 1)
     batch = statistics.prepare_transitions(
       state.observation_statistics, jax.tree.map(lambda x: x[0], transitions),
       hyperparams)
@@ -169,13 +124,9 @@ def dqn(
       policy_optimizer_state=descent.optimizer_state)
     return after, {
       "critic_loss": descent.loss, "q_mean": descent.more,
-      "epsilon": epsilon_of(state, hyperparams),
+      "epsilon": epsilon_greedy.epsilon_now(state, hyperparams),
       "gradient_norm/policy": descent.gradient_norm}
 
-  return base.Learner(
-    init=init, update=update, act=act, act_greedy=act_greedy,
-    observe=statistics.observe_statistics, hyperparams=defaults,
-    batches_per_update=1,
-    genotype=lambda state: base.learner_state_parts(state, DQNGenotype),
-    from_genotype=from_genotype, declared=config.declared,
-    policy=base.policy_parts(network, "categorical"))
+  learner = epsilon_greedy.epsilon_greedy(
+    observation_size, action, config, network, DQNState, DQNGenotype, update)
+  return learner

@@ -1,6 +1,7 @@
 """Proximal policy optimisation (Schulman et al., arXiv 1707.06347)."""
 
 import dataclasses
+import functools
 from typing import NamedTuple
 
 import jax
@@ -8,10 +9,14 @@ import jax.numpy as jnp
 
 from qdrl_haiku import eager, losses, policies, ranges, specs, types
 from qdrl_haiku import networks as networks_lib
-from qdrl_haiku.config import setting
-from qdrl_haiku.learners import base, hyperparameters, statistics
+from qdrl_haiku.learners import (
+  base,
+  hyperparameters,
+  rollouts,
+  statistics,
+)
 from qdrl_haiku.learners.check import check_learner_rollout
-from qdrl_haiku.learners.config import ALL_MEMORIES, AgentConfig
+from qdrl_haiku.learners.config import ALL_MEMORIES, RolloutAgentConfig
 from qdrl_haiku.learners.hyperparameters import Hyperparameter
 from qdrl_haiku.learners.memory import remembering
 
@@ -27,27 +32,17 @@ _OWN = {
   "entropy_cost": Hyperparameter(
     1e-3, "weight of the entropy in PPO's loss",
     search=ranges.LogUniform(1e-4, 1e-2)),
-  "max_gradient_norm": Hyperparameter(
-    1.0, "length to which longer gradients of PPO's networks are shortened",
-    excludes_low=True)}
+  "max_gradient_norm": rollouts.MAX_GRADIENT_NORM}
 _PRE_TANH, _LOG_PROB = "pre_tanh", "log_prob"
 
 
 @dataclasses.dataclass(frozen=True)
-class PPOConfig(AgentConfig):
+class PPOConfig(RolloutAgentConfig):
   """Shapes PPO's networks and its computation."""
 
   hyperparameters = _OWN | hyperparameters.common_hyperparameters_without(
     "tau", "weight_decay", *hyperparameters.OF_TEMPERATURES)
   memories = ALL_MEMORIES
-  num_epochs: int = setting(
-    4, "How often ppo goes through each rollout.", low=1, offered=False,
-    needs="learning")
-  num_minibatches: int = setting(
-    4,
-    "Batches into which ppo cuts a rollout, anew each time; one step of the "
-    "policy and of the critic on each.",
-    low=1, offered=False, needs="learning")
 
 
 class PPOState(NamedTuple):
@@ -116,7 +111,6 @@ def ppo(
   optimizer = base.Optimizer()
   defaults = hyperparameters.default_hyperparameters(
     config.declared, action_spec)
-  num_batches = config.num_epochs * config.num_minibatches
   is_recurrent = config.cell is not None
 
   def init(key: types.Key) -> PPOState:
@@ -128,10 +122,7 @@ def ppo(
         observation_size, config.normalizes)))
 
   def from_genotype(genotype: PPOGenotype) -> PPOState:
-    return PPOState(
-      **genotype._asdict(),
-      policy_optimizer_state=optimizer.init(genotype.policy_params),
-      critic_optimizer_state=optimizer.init(genotype.critic_params))
+    return base.learner_state(PPOState, genotype, optimizer)
 
   def acting(
     state: PPOState, observation: types.Array
@@ -163,35 +154,32 @@ def ppo(
 
     Leaves are [T * E, ...]; of recurrent networks [E, T, ...].
     """
-    observation, next_observation = (
-      statistics.normalize_by_statistics(state.observation_statistics, x)
-      for x in (rollout.observation, rollout.next_observation))
+    rollout = statistics.prepare_transitions(
+      state.observation_statistics, rollout, hyperparams)
     value, next_value = (
       critic.apply(state.critic_params, x)
-      for x in (observation, next_observation))
+      for x in (rollout.observation, rollout.next_observation))
     if is_recurrent:
       value, next_value = (
         x.reshape(rollout.reward.shape[::-1]).T for x in (value, next_value))
-    advantage = jax.vmap(
-      losses.ppo_advantages, in_axes=(1, 1, 1, 1, 1, None), out_axes=1)(
-      rollout.reward * hyperparams["reward_scaling"],
-      rollout.discount * hyperparams["discount"],
-      rollout.extras["truncation"],
-      value, next_value, hyperparams["gae_lambda"])
+    advantage = rollouts.advantages(
+      rollout, value, next_value, hyperparams["gae_lambda"])
     steps = _Steps(
-      observation=observation,
+      observation=rollout.observation,
       drawn=rollout.extras.get(_PRE_TANH, rollout.action),
       log_prob=rollout.extras[_LOG_PROB], advantage=advantage,
       target=value + advantage)
     if is_recurrent:
-      return _Steps(observation, *(x.swapaxes(0, 1) for x in steps[1:]))
-    return _joined(steps)
+      return _Steps(steps.observation, *(x.swapaxes(0, 1) for x in steps[1:]))
+    return rollouts.join_steps(steps)
 
   def learn(
-    state: PPOState, hyperparams: types.Hyperparams, batch: _Steps,
+    hyperparams: types.Hyperparams, state: PPOState, batch: _Steps,
     key: types.Key,
   ) -> tuple[PPOState, types.Metrics]:
     """Takes a step of the policy and one of the critic on a minibatch."""
+    if is_recurrent:
+      batch = _Steps(batch.observation, *rollouts.join_steps(batch[1:]))
     advantage = batch.advantage - jnp.mean(batch.advantage)
     advantage /= jnp.std(batch.advantage) + 1e-8
 
@@ -235,48 +223,23 @@ def ppo(
     # The critic's targets are in units of scaled rewards. Normalising them by
     # the size of past values would feed the critic's errors back to it.
     steps = steps_of(state, hyperparams, transitions)
-    shuffle_key, entropy_key = jax.random.split(key)
-    size = transitions.reward.size
-    if is_recurrent:
-      size = transitions.reward.shape[1]
-      if size % config.num_minibatches:
-        raise ValueError(
-          f"num_envs={size} environments can't be cut into num_minibatches="
-          f"{config.num_minibatches} of whole sequences, as recurrent agents "
-          f"need; make num_envs a multiple of {config.num_minibatches}.")
-    places = jax.vmap(lambda key: jax.random.permutation(key, size))(
-      jax.random.split(shuffle_key, config.num_epochs))
-
-    def on_minibatch(
-      state: PPOState, inputs: tuple[types.Array, types.Key]
-    ) -> tuple[PPOState, types.Metrics]:
-      places, key = inputs
-      batch = jax.tree.map(lambda x: x[places], steps)
-      if is_recurrent:
-        batch = _Steps(batch.observation, *_joined(batch[1:]))
-      return learn(state, hyperparams, batch, key)
-
-    state, metrics = jax.lax.scan(
-      on_minibatch, state,
-      (
-        places.reshape(num_batches, -1),
-        jax.random.split(entropy_key, num_batches)))
-    return state, jax.tree.map(jnp.mean, metrics)
+    num_envs = transitions.reward.shape[1]
+    if is_recurrent and num_envs % config.num_minibatches:
+      raise ValueError(
+        f"num_envs={num_envs} environments can't be cut into num_minibatches="
+        f"{config.num_minibatches} of whole sequences, as recurrent agents "
+        f"need; make num_envs a multiple of {config.num_minibatches}.")
+    return rollouts.learn_by_minibatches(
+      config, functools.partial(learn, hyperparams), state, steps, key)
 
   return base.Learner(
     init=init, update=update, act=act, act_greedy=act_greedy,
     observe=statistics.observe_statistics, hyperparams=defaults,
-    batches_per_update=num_batches,
+    batches_per_update=config.num_steps,
     genotype=lambda state: base.learner_state_parts(state, PPOGenotype),
     from_genotype=from_genotype, declared=config.declared,
     learns_from="rollout", stores=stores,
     policy=base.policy_parts(policy, head.name))
-
-
-def _joined(tree: types.Tree) -> types.Tree:
-  """Joins the first two axes of arrays."""
-  return jax.tree.map(
-    lambda x: jnp.asarray(x).reshape(-1, *x.shape[2:]), tree)
 
 
 def _metrics(

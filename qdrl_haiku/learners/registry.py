@@ -10,17 +10,19 @@ from qdrl_haiku.learners.crossq import CrossQConfig, crossq
 from qdrl_haiku.learners.dqn import DQNConfig, dqn
 from qdrl_haiku.learners.hyperparameters import discount_for_episodes
 from qdrl_haiku.learners.ppo import PPOConfig, ppo
+from qdrl_haiku.learners.pqn import PQNConfig, pqn
 from qdrl_haiku.learners.sac import SACConfig, sac
 from qdrl_haiku.learners.td3 import TD3Config, td3
 from qdrl_haiku.learners.xqc import XQCConfig, xqc
 
 BASES: dict[str, AgentConfig] = {
   "sac": SACConfig(), "td3": TD3Config(), "crossq": CrossQConfig(),
-  "xqc": XQCConfig(), "ppo": PPOConfig(), "dqn": DQNConfig()}
+  "xqc": XQCConfig(), "ppo": PPOConfig(), "dqn": DQNConfig(),
+  "pqn": PQNConfig()}
 """The configurations of all learners without skills, by name."""
 _LEARNERS: dict[type[Settings], Callable[..., Learner]] = {
   SACConfig: sac, TD3Config: td3, CrossQConfig: crossq, XQCConfig: xqc,
-  PPOConfig: ppo, DQNConfig: dqn}
+  PPOConfig: ppo, DQNConfig: dqn, PQNConfig: pqn}
 
 
 def make_learner(

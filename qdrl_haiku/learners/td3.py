@@ -112,13 +112,7 @@ def td3(
         observation_size, config.normalizes)))
 
   def from_genotype(genotype: TD3Genotype) -> TD3State:
-    return TD3State(
-      **genotype._asdict(),
-      # Copies: a buffer can't be donated twice.
-      target_policy_params=jax.tree.map(jnp.copy, genotype.policy_params),
-      target_critic_params=jax.tree.map(jnp.copy, genotype.critic_params),
-      policy_optimizer_state=optimizer.init(genotype.policy_params),
-      critic_optimizer_state=optimizer.init(genotype.critic_params))
+    return base.learner_state(TD3State, genotype, optimizer)
 
   def action_of(params: types.Params, observation: types.Array) -> types.Array:
     return policies.deterministic_tanh(policy.apply(params, observation)).mode()

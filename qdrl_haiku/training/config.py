@@ -35,8 +35,8 @@ class TrainingConfig(Settings):
   # 25 divides round numbers of steps, so that they make whole rollouts.
   rollout_length: int = setting(
     25,
-    "Steps of each environment in a rollout of an on-policy learner (ppo); the "
-    "settings of replay are for the other learners.",
+    "Steps of each environment in a rollout of an on-policy learner, ppo or "
+    "pqn; the settings of replay are for the other learners.",
     low=1, needs="members")
   batch_size: int = setting(
     256, "Transitions per critic step.", low=1, needs="learning")

@@ -16,7 +16,8 @@ DISCRETE = specs.Discrete(3)
 BATCH_SIZE = 6
 ROLLOUT = 4, BATCH_SIZE
 NAMES = (
-  "sac", "td3", "crossq", "xqc", "ppo", "discrete_ppo", "discrete_sac", "dqn")
+  "sac", "td3", "crossq", "xqc", "ppo", "discrete_ppo", "discrete_sac", "dqn",
+  "pqn")
 RECURRENT = ("sac gru", "td3 lstm", "ppo gru", "discrete_ppo lstm")
 # The others are the slow tier's, where a test compiles for each.
 SAC_FIRST = tuple(
@@ -40,7 +41,7 @@ def learner(name, **config):
   # With all hyperparameters that it may have.
   if name in ("sac", "td3", "discrete_sac", "dqn"):
     defaults["residual"] = True
-  if "ppo" in name:
+  if name == "pqn" or "ppo" in name:
     defaults |= {"num_epochs": 2, "num_minibatches": 3}
   elif name.split()[0] in ("td3", "crossq", "xqc"):
     # Of three batches, so that the last is not the second.
@@ -67,9 +68,10 @@ def _learner(name, config):
     "xqc": (learners.xqc, learners.XQCConfig),
     "ppo": (learners.ppo, learners.PPOConfig),
     "dqn": (learners.dqn, learners.DQNConfig),
+    "pqn": (learners.pqn, learners.PQNConfig),
   }[name.removeprefix("discrete_")]
   made = configs.make(config_class, **dict(config))
-  is_discrete = name.startswith("discrete_") or name == "dqn"
+  is_discrete = name.startswith("discrete_") or name in ("dqn", "pqn")
   action = DISCRETE if is_discrete else ACTION_SIZE
   made = factory(OBSERVATION_SIZE, action, made)
   return made._replace(
@@ -129,9 +131,10 @@ def batches(learner, seed=0):
   change = 0.2 * jax.random.normal(key, ROLLOUT)
   return rollout._replace(
     action=acted.action, next_observation=next_observation,
-    extras=acted.extras | {
-      "truncation": rollout.discount * ends,
-      "log_prob": acted.extras["log_prob"] + change})
+    extras={
+      name: x + change if name == "log_prob" else x
+      for name, x in acted.extras.items()
+    } | {"truncation": rollout.discount * ends})
 
 
 def fresh(learner, seed=0):
@@ -170,7 +173,9 @@ def hyperparams(learner, **changes):
   """
   rates = {
     "tau": 0.1, "policy_learning_rate": 0.01, "critic_learning_rate": 0.02,
-    "temperature_learning_rate": 0.03, "epsilon": 0.5, "epsilon_updates": 2.0}
+    "temperature_learning_rate": 0.03, "epsilon": 0.5,
+    "epsilon_updates": 2.0 * learner.batches_per_update,
+    "max_gradient_norm": 1.0}
   kept = {k: v for k, v in rates.items() if k in learner.hyperparams}
   values = learner.hyperparams | kept | changes
   return {name: np.float32(value) for name, value in values.items()}

@@ -1,16 +1,22 @@
-"""Updates of DQN and discrete SAC in float64, see `reference_updates`."""
+"""Updates of DQN, PQN and discrete SAC in float64, see `reference_updates`."""
 
 import jax
 import numpy as np
 from scipy import special
 
-from tests.learners.reference import descend, mlp
+from tests.learners.reference import descend, float64, mlp, normalize
 from tests.learners.reference_updates import _batches, _moved
 
 
 def _of(values, action):
   """The values [B, n, ...] of the actions taken, [B, ...]."""
   return values[np.arange(len(action)), action]
+
+
+def _epsilon(state, hyperparams):
+  """The share of actions drawn uniformly."""
+  return 1 - (1 - hyperparams["epsilon"]) * min(
+    state.policy_optimizer_state.count / hyperparams["epsilon_updates"], 1)
 
 
 def dqn_update(state, hyperparams, transitions, noises):
@@ -30,14 +36,46 @@ def dqn_update(state, hyperparams, transitions, noises):
   params, moments, found, length = descend(
     loss, state.policy_params, state.policy_optimizer_state,
     hyperparams["policy_learning_rate"], decay=hyperparams["weight_decay"])
-  epsilon = 1 - (1 - hyperparams["epsilon"]) * min(
-    state.policy_optimizer_state.count / hyperparams["epsilon_updates"], 1)
   return state._replace(
     policy_params=params, policy_optimizer_state=moments,
     target_policy_params=_moved(
       state.target_policy_params, params, hyperparams["tau"])), {
-    "critic_loss": found, "gradient_norm/policy": length, "epsilon": epsilon,
+    "critic_loss": found, "gradient_norm/policy": length,
+    "epsilon": _epsilon(state, hyperparams),
     "q_mean": mlp(state.policy_params, batch.observation).mean()}
+
+
+def pqn_update(state, hyperparams, rollout, draws):
+  """PQN with tanh networks, from a rollout [T, E], of minibatches' places."""
+  seen, epsilon = float64(rollout), _epsilon(state, hyperparams)
+  observation, next_observation = (
+    normalize(state.observation_statistics, x)
+    for x in (seen.observation, seen.next_observation))
+  next_value = mlp(state.policy_params, next_observation).max(axis=-1)
+  target, weight = np.zeros(next_value.shape), hyperparams["q_lambda"]
+  for t, e in np.ndindex(target.shape):
+    t = len(target) - 1 - t
+    after = next_value[t, e]
+    if t < len(target) - 1 and not seen.extras["truncation"][t, e]:
+      after = (1 - weight) * after + weight * target[t + 1, e]
+    target[t, e] = hyperparams["reward_scaling"] * seen.reward[t, e] + (
+      hyperparams["discount"] * seen.discount[t, e] * after)
+  rows = [
+    x.reshape(-1, *x.shape[2:]) for x in (observation, seen.action, target)]
+  learned = []
+  for places in draws[0]:
+    x, action, y = (row[places] for row in rows)
+    params, moments, found, length = descend(
+      lambda params, x=x, action=action, y=y: np.mean(
+        0.5 * (_of(mlp(params, x), action) - y) ** 2),
+      state.policy_params, state.policy_optimizer_state,
+      hyperparams["policy_learning_rate"],
+      max_norm=hyperparams["max_gradient_norm"])
+    learned.append({
+      "critic_loss": found, "gradient_norm/policy": length, "epsilon": epsilon,
+      "q_mean": mlp(state.policy_params, x).mean()})
+    state = state._replace(policy_params=params, policy_optimizer_state=moments)
+  return state, jax.tree.map(lambda *x: np.mean(x), *learned)
 
 
 def _critics(params, observation):

@@ -178,9 +178,9 @@ def test_a_check_of_a_learner_compiles_nothing():
   assert compilations.of(lambda: learners.check(_LEARNER, *_SIZES)) == 0
 
 
-@pytest.mark.parametrize("name", ["discrete_ppo", "discrete_sac", "dqn"])
+@pytest.mark.parametrize("name", ["discrete_ppo", "discrete_sac", "dqn", "pqn"])
 def test_discrete_learners_are_as_described_with_memories_and_skills(name):
-  for memory in ("",) if name == "dqn" else ("", " gru"):
+  for memory in ("",) if name in ("dqn", "pqn") else ("", " gru"):
     learners.check(
       common.learner(name + memory), common.OBSERVATION_SIZE,
       common.DISCRETE, rollout_shape=(6, 6))

@@ -15,6 +15,7 @@ _LEARNERS = {
   "xqc": learners.xqc(3, 2),
   "ppo": learners.ppo(3, 2),
   "dqn": learners.dqn(3, common.DISCRETE),
+  "pqn": learners.pqn(3, common.DISCRETE),
   "diayn": learners.diayn(
     _SAC, 1, skills.categorical(2),
     config=learners.DIAYNConfig(discriminator_input="observation"))}

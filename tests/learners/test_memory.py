@@ -109,7 +109,7 @@ def test_a_window_is_of_the_last_observations_of_an_episode(name):
 @pytest.mark.parametrize("name", registry.BASES)
 def test_every_learner_heeds_its_memory(name):
   config = dataclasses.replace(registry.BASES[name], memory="window:3")
-  action = specs.Discrete(2) if name == "dqn" else 1
+  action = specs.Discrete(2) if name in ("dqn", "pqn") else 1
   learner = learners.make_learner(config, 2, action)
   assert learner.memory().shape == (4,) and "window" in learner.stores
 

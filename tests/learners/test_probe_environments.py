@@ -42,7 +42,9 @@ _LEARNERS = {
   "discrete_sac": learners.sac(
     1, common.DISCRETE, configs.make(learners.SACConfig, **_SOFT)),
   "dqn": learners.dqn(
-    1, common.DISCRETE, configs.make(learners.DQNConfig, **_NETWORKS))}
+    1, common.DISCRETE, configs.make(learners.DQNConfig, **_NETWORKS)),
+  "pqn": learners.pqn(
+    1, common.DISCRETE, configs.make(learners.PQNConfig, **_NETWORKS))}
 # Environments, steps, and updates of those that learn from rollouts.
 _ROLLOUTS = 32, 16, 150
 _SHAPE = networks.NetworkConfig(**_NETWORKS)
@@ -50,6 +52,9 @@ _CRITIC = networks.make_sac_networks(1, 1, _SHAPE).critic
 _VALUE = networks.make_ppo_networks(1, 1, _SHAPE).critic
 _OF_DISCRETE = {
   "dqn": networks.make_dqn_network(1, common.DISCRETE, _SHAPE),
+  "pqn": networks.make_dqn_network(
+    1, common.DISCRETE,
+    networks.ResidualNetworkConfig(**_NETWORKS, layer_norm=True)),
   "discrete_sac": networks.make_sac_networks(1, common.DISCRETE, _SHAPE).critic}
 _BATCH_NORM_CRITICS = {
   "crossq": networks.make_crossq_networks(1, 1, _SHAPE).critic,
@@ -106,7 +111,7 @@ def _level(action):
 
 
 def _environment(name, probe):
-  is_discrete = name == "dqn" or name.startswith("discrete")
+  is_discrete = name in _OF_DISCRETE or name.startswith("discrete")
   kind = _DiscreteProbe if is_discrete else _Probe
   return environments.Environment(kind(**probe), episode_length=3)
 
@@ -114,7 +119,7 @@ def _environment(name, probe):
 @functools.cache
 def _training(name):
   """(key, hyperparameters, numbers of a probe) -> an agent that has learned."""
-  if name.endswith("ppo"):
+  if _LEARNERS[name].learns_from == "rollout":
     return _training_by_rollouts(name)
   learner, buffer = _LEARNERS[name], replay.uniform(5000)
   batch_size, num_updates = _LARGE_BATCHES.get(
@@ -182,7 +187,7 @@ def _train(name, discount=0.8, policy_learns=True, **probe):
     hyperparams["policy_learning_rate"] = 0.001
   if name == "crossq":
     hyperparams["critic_learning_rate"] = 0.0005
-  if not policy_learns and name != "dqn":
+  if not policy_learns and name not in ("dqn", "pqn"):
     hyperparams["policy_learning_rate"] = 0.0
   if "exploration_noise" in hyperparams:
     hyperparams["exploration_noise"] = 0.4
@@ -196,7 +201,7 @@ def _values(name, state, observation, action, discount=0.8):
   """The values of both critics, [..., 2]."""
   inputs = jnp.array(observation)[:, None], jnp.array(action)[:, None]
   if name in _OF_DISCRETE:
-    params = state.policy_params if name == "dqn" else state.critic_params
+    params = getattr(state, "critic_params", state.policy_params)
     values = _OF_DISCRETE[name].apply(params, inputs[0])
     values = values.reshape(len(values), 3, -1)[np.arange(len(values)), action]
     return np.broadcast_to(values, (len(values), 2))

@@ -20,7 +20,7 @@ def _noises(name, key, num_batches):
 
   Of PPO each minibatch's places in the rollout, and the noise of its actions.
   """
-  if "ppo" in name:
+  if name == "pqn" or "ppo" in name:
     shuffle_key, noise_key = jax.random.split(key)
     size = common.ROLLOUT[1] if " " in name else np.prod(common.ROLLOUT)
     places = [
@@ -46,13 +46,14 @@ def test_updates_are_those_of_the_float64_reference(name):
   changes = {
     "discount": 0.9, "reward_scaling": 2.0, "target_entropy": -1.5,
     "target_noise_scale": 0.4, "weight_decay": 0.1, "gae_lambda": 0.8,
-    "clip_epsilon": 0.1, "entropy_cost": 0.05, "max_gradient_norm": 0.3}
+    "clip_epsilon": 0.1, "entropy_cost": 0.05, "max_gradient_norm": 0.3,
+    "q_lambda": 0.8}
   known = changes.keys() & learner.hyperparams.keys()
   hyperparams = common.hyperparams(learner, **{x: changes[x] for x in known})
   update = reference_updates.soft_update
   if name.startswith("td3"):
     update = reference_updates.td3_update
-  elif name in ("dqn", "discrete_sac"):
+  elif name in ("dqn", "pqn", "discrete_sac"):
     update = getattr(reference_discrete, f"{name}_update")
   elif "ppo" in name:
     update = reference_ppo.ppo_update
@@ -170,8 +171,9 @@ def test_ppo_learns_from_the_number_before_the_tanh(loc):
 
 
 @pytest.mark.parametrize(("count", "share"), [(0, 1.0), (5, 0.6), (50, 0.2)])
-def test_dqn_explores_less_and_less(count, share):
-  learner = common.learner("dqn")
+@pytest.mark.parametrize("name", ["dqn", "pqn"])
+def test_agents_explore_less_and_less(name, count, share):
+  learner = common.learner(name)
   state, observation = common.agent(learner), common.observations(5000)
   adam = state.policy_optimizer_state._replace(count=jnp.int32(count))
   found = learner.act(

@@ -136,7 +136,7 @@ def test_critics_of_discrete_actions_judge_each_of_them():
 
 @pytest.mark.parametrize("name", ["td3", "crossq"])
 def test_discrete_actions_are_refused(name):
-  message = "actions are one of 3.*take learner=ppo, dqn or sac, or one of you"
+  message = "actions are one of 3.*take learner=ppo, dqn, pqn or sac, or your"
   with pytest.raises(ValueError, match=message) as error:
     getattr(networks, f"make_{name}_networks")(_O, specs.Discrete(3))
   assert "\n" not in str(error.value)

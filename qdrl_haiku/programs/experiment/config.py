@@ -40,11 +40,10 @@ class Config(Settings):
   training: TrainingConfig = TrainingConfig()
   learner: Settings = setting(
     "sac",
-    "Algorithm of each agent: sac, td3, crossq, xqc, ppo, dqn, of which sac, "
-    "ppo and dqn take discrete actions; with skills diayn, dads, metra, smerl; "
-    "or "
-    "package.module:function, which is called with observation_size and "
-    "action_size and returns a Learner.",
+    "Algorithm of each agent: sac, td3, crossq, xqc, ppo, dqn, pqn, of which "
+    "sac, ppo, dqn and pqn take discrete actions; with skills diayn, dads, "
+    "metra, smerl; or package.module:function, which is called with "
+    "observation_size and action_size and returns a Learner.",
     kinds=learners.KINDS, title="Learner")
   hyperparams: Mapping[str, float] = setting(
     {},

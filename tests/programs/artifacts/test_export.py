@@ -25,8 +25,9 @@ _BASES = {
   "crossq": (learners.crossq, learners.CrossQConfig),
   "xqc": (learners.xqc, learners.XQCConfig),
   "ppo": (learners.ppo, learners.PPOConfig),
-  "dqn": (learners.dqn, learners.DQNConfig)}
-_DISCRETE = ("ppo", "dqn")  # Without skills.
+  "dqn": (learners.dqn, learners.DQNConfig),
+  "pqn": (learners.pqn, learners.PQNConfig)}
+_DISCRETE = ("ppo", "dqn", "pqn")  # Without skills.
 
 
 def _learner(kind, normalize=True, sizes=(8, 6), **settings):
@@ -88,7 +89,7 @@ def _reader():
   ("diayn_sac", {"normalize": False, "activation": "tanh"}, 1e2),
   ("sac", {"layer_norm": True, "sizes": (7, 5, 6)}, 1e6),
   ("sac", {"sizes": ()}, 1e6), ("crossq", {}, 1e2), ("diayn_ppo", {}, 1e2),
-  ("ppo", {}, 1e2), ("dqn", {"layer_norm": True}, 1e2),
+  ("ppo", {}, 1e2), ("dqn", {"layer_norm": True}, 1e2), ("pqn", {}, 1e2),
   ("crossq", {"sizes": ()}, 1e2), ("xqc", {}, 1e2),
   ("td3", {"sizes": (6, 6), "residual": True, "activation": "gelu"}, 1e2),
   *[("td3", {"activation": x}, 1e2) for x in ("elu", "leaky_relu", "swish")]])

@@ -46,7 +46,7 @@ def _learner(name):
 
 @pytest.mark.parametrize("name", [
   "sac", "td3", "crossq", "xqc", "ppo", "normalized", "own", "discrete_ppo",
-  "discrete_sac", "discrete_dqn"])
+  "discrete_sac", "discrete_dqn", "discrete_pqn"])
 def test_onnx_acts_as_the_agent_without_jax(tmp_path, name):
   learner = _learner(name)
   state = learner.init(jax.random.key(0))

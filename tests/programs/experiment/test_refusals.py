@@ -23,9 +23,10 @@ _CASES = [
   ("train_pbt", "--controller=os:getcwd", "be called with search_space"),
   # Actions.
   *[("train", f"--env_name=gymnasium:CartPole-v1 --learner={name}",
-     "actions are one of 2.* take learner=ppo, dqn or sac")
+     "actions are one of 2.* take learner=ppo, dqn, pqn or sac")
     for name in ("td3", "crossq", "xqc")],
   ("train", "--learner=dqn", "are 2 numbers.* take learner=sac, td3 or ppo"),
+  ("train", "--learner=pqn", "are 2 numbers.* take learner=sac, td3 or ppo"),
   ("train_me_pbt",
    "--env_name=gymnasium:CartPole-v1 --emitter=pga --learner=td3",
    "actions are one of 2"),
