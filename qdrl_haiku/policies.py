@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from qdrl_haiku import platform, specs
+from qdrl_haiku.types import Tree
 
 _MIN_SCALE = 1e-3
 
@@ -228,18 +229,30 @@ class Head(NamedTuple):
     name: of the distribution, as `learners.PolicyParts` has it.
     num_outputs: N.
     distribution: (outputs [..., N]) -> the distribution of actions.
+    taken: (q_fn, actions [B, ...]) -> values [B, k] of these, and what else
+      q_fn returns; q_fn as `Distribution.judged` takes it.
   """
 
   name: str
   num_outputs: int
   distribution: Callable[[jax.Array], Distribution]
+  taken: Callable[..., tuple[jax.Array, Tree]]
 
 
 def head(action: specs.Action) -> Head:
   """Returns what policies of such actions have."""
   if isinstance(action, specs.Discrete):
-    return Head("categorical", action.size, Categorical)
-  return Head("normal_tanh", 2 * action.size, normal_tanh)
+    return Head("categorical", action.size, Categorical, _taken)
+  return Head(
+    "normal_tanh", 2 * action.size, normal_tanh, lambda q_fn, a: q_fn(a))
+
+
+def _taken(
+  q_fn: Callable[[], tuple[jax.Array, Tree]], action: jax.Array
+) -> tuple[jax.Array, Tree]:
+  """Returns the values of the actions taken, one of n each."""
+  q, more = q_fn()
+  return jax.vmap(lambda q, i: q[i])(q, action), more
 
 
 def action_saturation(action: jax.Array) -> jax.Array:

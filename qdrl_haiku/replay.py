@@ -90,19 +90,6 @@ def uniform(capacity: int) -> ReplayBuffer:
         jax.eval_shape(lambda x: x, example)),
       position=jnp.zeros((), jnp.int32), size=jnp.zeros((), jnp.int32))
 
-  def write(
-    state: ReplayState, transitions: Tree, indices: Array,
-    num_added: Array | int, mode: str,
-  ) -> ReplayState:
-    """Writes transitions to their places."""
-    storage = jax.tree.map(
-      lambda stored, new: stored.at[indices].set(
-        new.astype(stored.dtype), unique_indices=True, mode=mode),
-      state.storage, transitions)
-    return state._replace(
-      storage=storage, position=(state.position + num_added) % capacity,
-      size=jnp.minimum(state.size + num_added, capacity))
-
   def count(state: ReplayState, transitions: Tree) -> int:
     """Returns B; refuses what would be broadcast or cut."""
     rows = jax.eval_shape(lambda x: x, transitions)
@@ -127,9 +114,8 @@ def uniform(capacity: int) -> ReplayBuffer:
     return batch_size
 
   def add(state: ReplayState, transitions: Tree) -> ReplayState:
-    batch_size = count(state, transitions)
-    indices = (state.position + jnp.arange(batch_size)) % capacity
-    return write(state, transitions, indices, batch_size, "promise_in_bounds")
+    everything = jnp.ones(count(state, transitions), bool)
+    return add_where(state, transitions, everything)
 
   def add_where(
     state: ReplayState, transitions: Tree, where: Array
@@ -140,7 +126,14 @@ def uniform(capacity: int) -> ReplayBuffer:
     indices = jnp.where(
       where, (state.position + turns - 1) % capacity,
       capacity + jnp.arange(batch_size))
-    return write(state, transitions, indices, turns[-1], "drop")
+    num_added = turns[-1]
+    storage = jax.tree.map(
+      lambda stored, new: stored.at[indices].set(
+        new.astype(stored.dtype), unique_indices=True, mode="drop"),
+      state.storage, transitions)
+    return state._replace(
+      storage=storage, position=(state.position + num_added) % capacity,
+      size=jnp.minimum(state.size + num_added, capacity))
 
   def draw(state: ReplayState, key: Key, shape: tuple[int, ...]) -> Array:
     return jax.random.randint(key, shape, 0, state.size)

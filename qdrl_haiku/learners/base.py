@@ -266,21 +266,19 @@ def policy_parts(
 
 
 def learner_state(
-  kind: type[types.Tree], genotype: types.Tree, optimizer: Optimizer
+  kind: type[types.Tree], genotype: types.Tree, optimizer: Optimizer,
+  **others: types.Tree,
 ) -> types.State:
   """Returns a `kind` of state with fresh moments, and targets as online."""
-
-  def field(name: str) -> types.Tree:
-    if name in genotype._fields:
-      return getattr(genotype, name)
-    if name.startswith("target_"):
-      # A copy: a buffer can't be donated twice.
-      online = getattr(genotype, name.removeprefix("target_"))
-      return jax.tree.map(jnp.copy, online)
-    return optimizer.init(
-      getattr(genotype, name.replace("optimizer_state", "params")))
-
-  return kind(**{name: field(name) for name in kind._fields})
+  found = genotype._asdict() | others
+  for name in [x for x in kind._fields if x not in found]:
+    online = found[
+      name.removeprefix("target_").replace("optimizer_state", "params")]
+    # A copy: a buffer can't be donated twice.
+    found[name] = (
+      jax.tree.map(jnp.copy, online) if name.startswith("target_")
+      else optimizer.init(online))
+  return kind(**found)
 
 
 def learner_state_parts(

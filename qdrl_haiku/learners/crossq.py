@@ -19,7 +19,7 @@ from qdrl_haiku.learners import (
   statistics,
 )
 from qdrl_haiku.learners.config import DelayedSoftAgentConfig
-from qdrl_haiku.learners.memory import remembering
+from qdrl_haiku.learners.with_memory.remembering import remembering
 
 # Of Adam, in section 4 and table 2 of the paper.
 _B1 = 0.5

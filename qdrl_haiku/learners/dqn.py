@@ -20,7 +20,7 @@ from qdrl_haiku.learners import (
 )
 from qdrl_haiku.learners.check import check_learner_update
 from qdrl_haiku.learners.config import AgentConfig
-from qdrl_haiku.learners.memory import remembering
+from qdrl_haiku.learners.with_memory.remembering import remembering
 from qdrl_haiku.networks import ResidualNetworkConfig
 
 

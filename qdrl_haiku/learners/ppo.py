@@ -18,7 +18,7 @@ from qdrl_haiku.learners import (
 from qdrl_haiku.learners.check import check_learner_rollout
 from qdrl_haiku.learners.config import ALL_MEMORIES, RolloutAgentConfig
 from qdrl_haiku.learners.hyperparameters import Hyperparameter
-from qdrl_haiku.learners.memory import remembering
+from qdrl_haiku.learners.with_memory.remembering import remembering
 
 _OWN = {
   "gae_lambda": Hyperparameter(
@@ -105,13 +105,13 @@ def ppo(
   head = policies.head(action_spec)
   is_discrete = isinstance(action_spec, specs.Discrete)
   stores = (_LOG_PROB,) if is_discrete else (_PRE_TANH, _LOG_PROB)
-  policy, critic = networks_lib.make_ppo_networks(
+  made = networks_lib.make_ppo_networks(
     observation_size, action_spec, config.network,
     config.own_networks(networks, head.num_outputs), config.cell)
+  policy, critic = made
   optimizer = base.Optimizer()
   defaults = hyperparameters.default_hyperparameters(
     config.declared, action_spec)
-  is_recurrent = config.cell is not None
 
   def init(key: types.Key) -> PPOState:
     policy_key, critic_key = jax.random.split(key)
@@ -147,72 +147,6 @@ def ppo(
   ) -> types.Acted:
     return types.Acted(acting(state, observation).mode(), memory)
 
-  def steps_of(
-    state: PPOState, hyperparams: types.Hyperparams, rollout: types.Transition,
-  ) -> _Steps:
-    """Computes advantages and targets of a rollout.
-
-    Leaves are [T * E, ...]; of recurrent networks [E, T, ...].
-    """
-    rollout = statistics.prepare_transitions(
-      state.observation_statistics, rollout, hyperparams)
-    value, next_value = (
-      critic.apply(state.critic_params, x)
-      for x in (rollout.observation, rollout.next_observation))
-    if is_recurrent:
-      value, next_value = (
-        x.reshape(rollout.reward.shape[::-1]).T for x in (value, next_value))
-    advantage = rollouts.advantages(
-      rollout, value, next_value, hyperparams["gae_lambda"])
-    steps = _Steps(
-      observation=rollout.observation,
-      drawn=rollout.extras.get(_PRE_TANH, rollout.action),
-      log_prob=rollout.extras[_LOG_PROB], advantage=advantage,
-      target=value + advantage)
-    if is_recurrent:
-      return _Steps(steps.observation, *(x.swapaxes(0, 1) for x in steps[1:]))
-    return rollouts.join_steps(steps)
-
-  def learn(
-    hyperparams: types.Hyperparams, state: PPOState, batch: _Steps,
-    key: types.Key,
-  ) -> tuple[PPOState, types.Metrics]:
-    """Takes a step of the policy and one of the critic on a minibatch."""
-    if is_recurrent:
-      batch = _Steps(batch.observation, *rollouts.join_steps(batch[1:]))
-    advantage = batch.advantage - jnp.mean(batch.advantage)
-    advantage /= jnp.std(batch.advantage) + 1e-8
-
-    def policy_loss_fn(params: types.Params) -> base.LossAndMore:
-      parameters, moved = policy.in_training(params, batch.observation)
-      distribution = head.distribution(parameters)
-      log_prob = distribution.log_prob_of_drawn(batch.drawn)
-      loss = jax.vmap(losses.ppo_policy_loss, in_axes=(0, 0, 0, None))(
-        log_prob, batch.log_prob, advantage, hyperparams["clip_epsilon"])
-      entropy, told = distribution.mean_entropy(key)
-      loss = jnp.mean(loss) - hyperparams["entropy_cost"] * entropy
-      log_ratio = jax.vmap(losses.ppo_log_ratio)(log_prob, batch.log_prob)
-      return loss, ((log_ratio, told | {"policy_entropy": entropy}), moved)
-
-    def critic_loss_fn(params: types.Params) -> base.LossAndMore:
-      value, moved = critic.in_training(params, batch.observation)
-      loss = jax.vmap(losses.ppo_critic_loss)(value, batch.target)
-      return jnp.mean(loss), (jnp.mean(value), moved)
-
-    of_policy = optimizer.descend(
-      policy_loss_fn, state.policy_params, state.policy_optimizer_state,
-      hyperparams["policy_learning_rate"],
-      max_norm=hyperparams["max_gradient_norm"])
-    of_critic = optimizer.descend(
-      critic_loss_fn, state.critic_params, state.critic_optimizer_state,
-      hyperparams["critic_learning_rate"],
-      max_norm=hyperparams["max_gradient_norm"])
-    state = state._replace(
-      policy_params=of_policy.params, critic_params=of_critic.params,
-      policy_optimizer_state=of_policy.optimizer_state,
-      critic_optimizer_state=of_critic.optimizer_state)
-    return state, _metrics(of_policy, of_critic, hyperparams["clip_epsilon"])
-
   @eager.compiled_if_eager()
   def update(
     state: PPOState, hyperparams: types.Hyperparams,
@@ -222,15 +156,15 @@ def ppo(
       transitions, hyperparams, defaults, config.num_minibatches, stores)
     # The critic's targets are in units of scaled rewards. Normalising them by
     # the size of past values would feed the critic's errors back to it.
-    steps = steps_of(state, hyperparams, transitions)
+    steps = _steps_of(critic, state, hyperparams, transitions)
     num_envs = transitions.reward.shape[1]
-    if is_recurrent and num_envs % config.num_minibatches:
+    if config.cell is not None and num_envs % config.num_minibatches:
       raise ValueError(
         f"num_envs={num_envs} environments can't be cut into num_minibatches="
         f"{config.num_minibatches} of whole sequences, as recurrent agents "
         f"need; make num_envs a multiple of {config.num_minibatches}.")
-    return rollouts.learn_by_minibatches(
-      config, functools.partial(learn, hyperparams), state, steps, key)
+    learn = functools.partial(_learn, made, head, optimizer, hyperparams)
+    return rollouts.learn_by_minibatches(config, learn, state, steps, key)
 
   return base.Learner(
     init=init, update=update, act=act, act_greedy=act_greedy,
@@ -240,6 +174,79 @@ def ppo(
     from_genotype=from_genotype, declared=config.declared,
     learns_from="rollout", stores=stores,
     policy=base.policy_parts(policy, head.name))
+
+
+def _steps_of(
+  critic: networks_lib.Network, state: PPOState,
+  hyperparams: types.Hyperparams, rollout: types.Transition,
+) -> _Steps:
+  """Computes advantages and targets of a rollout.
+
+  Leaves are [T * E, ...]; of recurrent networks [E, T, ...].
+  """
+  is_recurrent = isinstance(rollout.observation, networks_lib.Sequences)
+  observation, next_observation = (
+    statistics.normalize_by_statistics(state.observation_statistics, x)
+    for x in (rollout.observation, rollout.next_observation))
+  value, next_value = (
+    critic.apply(state.critic_params, x)
+    for x in (observation, next_observation))
+  if is_recurrent:
+    value, next_value = (
+      x.reshape(rollout.reward.shape[::-1]).T for x in (value, next_value))
+  advantage = rollouts.advantages(
+    rollout, hyperparams, value, next_value, hyperparams["gae_lambda"])
+  steps = _Steps(
+    observation=observation,
+    drawn=rollout.extras.get(_PRE_TANH, rollout.action),
+    log_prob=rollout.extras[_LOG_PROB], advantage=advantage,
+    target=value + advantage)
+  if is_recurrent:
+    return _Steps(observation, *(x.swapaxes(0, 1) for x in steps[1:]))
+  return rollouts.join_steps(steps)
+
+
+def _learn(
+  networks: networks_lib.ActorCritic, head: policies.Head,
+  optimizer: base.Optimizer, hyperparams: types.Hyperparams, state: PPOState,
+  batch: _Steps, key: types.Key,
+) -> tuple[PPOState, types.Metrics]:
+  """Takes a step of the policy and one of the critic on a minibatch."""
+  policy, critic = networks
+  if batch.target.ndim > 1:
+    batch = _Steps(batch.observation, *rollouts.join_steps(batch[1:]))
+  advantage = batch.advantage - jnp.mean(batch.advantage)
+  advantage /= jnp.std(batch.advantage) + 1e-8
+
+  def policy_loss_fn(params: types.Params) -> base.LossAndMore:
+    parameters, moved = policy.in_training(params, batch.observation)
+    distribution = head.distribution(parameters)
+    log_prob = distribution.log_prob_of_drawn(batch.drawn)
+    loss = jax.vmap(losses.ppo_policy_loss, in_axes=(0, 0, 0, None))(
+      log_prob, batch.log_prob, advantage, hyperparams["clip_epsilon"])
+    entropy, told = distribution.mean_entropy(key)
+    loss = jnp.mean(loss) - hyperparams["entropy_cost"] * entropy
+    log_ratio = jax.vmap(losses.ppo_log_ratio)(log_prob, batch.log_prob)
+    return loss, ((log_ratio, told | {"policy_entropy": entropy}), moved)
+
+  def critic_loss_fn(params: types.Params) -> base.LossAndMore:
+    value, moved = critic.in_training(params, batch.observation)
+    loss = jax.vmap(losses.ppo_critic_loss)(value, batch.target)
+    return jnp.mean(loss), (jnp.mean(value), moved)
+
+  of_policy = optimizer.descend(
+    policy_loss_fn, state.policy_params, state.policy_optimizer_state,
+    hyperparams["policy_learning_rate"],
+    max_norm=hyperparams["max_gradient_norm"])
+  of_critic = optimizer.descend(
+    critic_loss_fn, state.critic_params, state.critic_optimizer_state,
+    hyperparams["critic_learning_rate"],
+    max_norm=hyperparams["max_gradient_norm"])
+  state = state._replace(
+    policy_params=of_policy.params, critic_params=of_critic.params,
+    policy_optimizer_state=of_policy.optimizer_state,
+    critic_optimizer_state=of_critic.optimizer_state)
+  return state, _metrics(of_policy, of_critic, hyperparams["clip_epsilon"])
 
 
 def _metrics(

@@ -23,7 +23,7 @@ from qdrl_haiku.learners.check import check_learner_rollout
 from qdrl_haiku.learners.config import RolloutAgentConfig
 from qdrl_haiku.learners.dqn import DQNGenotype
 from qdrl_haiku.learners.hyperparameters import Hyperparameter
-from qdrl_haiku.learners.memory import remembering
+from qdrl_haiku.learners.with_memory.remembering import remembering
 
 _OWN = {
   "q_lambda": Hyperparameter(
@@ -88,13 +88,14 @@ def pqn(
   ) -> tuple[PQNState, types.Metrics]:
     check_learner_rollout(
       transitions, hyperparams, learner.hyperparams, config.num_minibatches)
-    rollout = statistics.prepare_transitions(
-      state.observation_statistics, transitions, hyperparams)
+    observation, next_observation = (
+      statistics.normalize_by_statistics(state.observation_statistics, x)
+      for x in (transitions.observation, transitions.next_observation))
     value, next_value = (
       jnp.max(network.apply(state.policy_params, x), axis=-1)
-      for x in (rollout.observation, rollout.next_observation))
+      for x in (observation, next_observation))
     target = value + rollouts.advantages(
-      rollout, value, next_value, hyperparams["q_lambda"])
+      transitions, hyperparams, value, next_value, hyperparams["q_lambda"])
 
     def learn(
       state: PQNState, batch: types.Tree, _: types.Key
@@ -120,7 +121,7 @@ def pqn(
     epsilon = epsilon_greedy.epsilon_now(state, hyperparams)
     state, metrics = rollouts.learn_by_minibatches(
       config, learn, state, rollouts.join_steps(
-        (rollout.observation, rollout.action, target)), key)
+        (observation, transitions.action, target)), key)
     return state, metrics | {"epsilon": epsilon}
 
   learner = epsilon_greedy.epsilon_greedy(

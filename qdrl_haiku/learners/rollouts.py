@@ -16,14 +16,15 @@ MAX_GRADIENT_NORM = Hyperparameter(
 
 
 def advantages(
-  rollout: types.Transition, value: types.Array, next_value: types.Array,
-  lambda_: types.Array,
+  rollout: types.Transition, hyperparams: types.Hyperparams,
+  value: types.Array, next_value: types.Array, lambda_: types.Array,
 ) -> types.Array:
-  """Returns `losses.ppo_advantages` of a prepared rollout, all [T, E]."""
+  """Returns `losses.ppo_advantages` of a rollout, all [T, E]."""
   return jax.vmap(
     losses.ppo_advantages, in_axes=(1, 1, 1, 1, 1, None), out_axes=1)(
-    rollout.reward, rollout.discount, rollout.extras["truncation"], value,
-    next_value, lambda_)
+    rollout.reward * hyperparams["reward_scaling"],
+    rollout.discount * hyperparams["discount"], rollout.extras["truncation"],
+    value, next_value, lambda_)
 
 
 def learn_by_minibatches(

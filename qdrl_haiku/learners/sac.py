@@ -1,6 +1,7 @@
 """Soft actor-critic (Haarnoja et al., arXiv 1812.05905)."""
 
 import dataclasses
+import functools
 from typing import NamedTuple
 
 import jax
@@ -12,7 +13,7 @@ from qdrl_haiku.learners import base, soft_policy, statistics
 from qdrl_haiku.learners.check import check_learner_update
 from qdrl_haiku.learners.config import SequenceAgentConfig, SoftAgentConfig
 from qdrl_haiku.learners.hyperparameters import COMMON
-from qdrl_haiku.learners.memory import remembering
+from qdrl_haiku.learners.with_memory.remembering import remembering
 from qdrl_haiku.networks import ResidualNetworkConfig
 
 
@@ -91,11 +92,10 @@ def sac(
       a user's own makes other shapes.
   """
   action = specs.action_spec(action_size)
-  is_discrete = isinstance(action, specs.Discrete)
+  head = policies.head(action)
   policy, critic = networks_lib.make_sac_networks(
     observation_size, action, config.network,
-    config.own_networks(networks, policies.head(action).num_outputs),
-    config.cell)
+    config.own_networks(networks, head.num_outputs), config.cell)
   kind = soft_policy.Kind(SACState, SACGenotype)
   soft = soft_policy.soft_policy(
     observation_size, action, config, policy, kind)
@@ -120,11 +120,9 @@ def sac(
       next_key)
 
     def critic_loss_fn(params: types.Params) -> base.LossAndMore:
-      if is_discrete:
-        q, moved = critic.in_training(params, batch.observation)
-        q = jax.vmap(lambda q, action: q[action])(q, batch.action)
-      else:
-        q, moved = critic.in_training(params, batch.observation, batch.action)
+      q, moved = head.taken(
+        functools.partial(critic.in_training, params, batch.observation),
+        batch.action)
       loss = jax.vmap(losses.sac_critic_loss, in_axes=(0, 0, 0, 0, 0, None))(
         q, batch.reward, batch.discount, next_q, next_log_prob, temperature)
       return jnp.mean(loss), (jnp.mean(q), moved)

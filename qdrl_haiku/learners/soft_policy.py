@@ -65,18 +65,11 @@ def soft_policy(
     config.declared, action_size)
 
   def from_genotype(genotype: types.Tree) -> types.State:
-    fields = genotype._asdict()
-    if "target_critic_params" in kind.state._fields:
-      # A copy: a buffer can't be donated twice.
-      fields["target_critic_params"] = jax.tree.map(
-        jnp.copy, genotype.critic_params)
-    return kind.state(
-      **fields, policy_optimizer_state=optimizer.init(genotype.policy_params),
-      critic_optimizer_state=optimizer.init(genotype.critic_params),
-      temperature_optimizer_state=temperature_optimizer.init(
-        genotype.log_temperature)
-      if config.learn_temperature
-      else None)
+    moments = None
+    if config.learn_temperature:
+      moments = temperature_optimizer.init(genotype.log_temperature)
+    return base.learner_state(
+      kind.state, genotype, optimizer, temperature_optimizer_state=moments)
 
   def at(
     params: types.Params, observation: types.Array

@@ -18,7 +18,7 @@ from qdrl_haiku.learners import config as config_lib
 from qdrl_haiku.learners.check import check_learner_update
 from qdrl_haiku.learners.config import SequenceAgentConfig
 from qdrl_haiku.learners.hyperparameters import Hyperparameter
-from qdrl_haiku.learners.memory import remembering
+from qdrl_haiku.learners.with_memory.remembering import remembering
 from qdrl_haiku.networks import ResidualNetworkConfig
 
 _OWN = {
@@ -97,8 +97,9 @@ def td3(
   """
   action_size = specs.action_size(action_size)
   own = config.own_networks(networks, action_size)
-  policy, critic = networks_lib.make_td3_networks(
+  made = networks_lib.make_td3_networks(
     observation_size, action_size, config.network, own, config.cell)
+  policy, critic = made
   optimizer = base.Optimizer()
   defaults = hyperparameters.default_hyperparameters(
     config.declared, action_size)
@@ -113,9 +114,6 @@ def td3(
 
   def from_genotype(genotype: TD3Genotype) -> TD3State:
     return base.learner_state(TD3State, genotype, optimizer)
-
-  def action_of(params: types.Params, observation: types.Array) -> types.Array:
-    return policies.deterministic_tanh(policy.apply(params, observation)).mode()
 
   @eager.compiled_if_eager()
   def act(
@@ -132,67 +130,8 @@ def td3(
   ) -> types.Acted:
     observation = statistics.normalize_by_statistics(
       state.observation_statistics, observation)
-    return types.Acted(action_of(state.policy_params, observation), memory)
-
-  def policy_step(
-    params: types.Params, optimizer_state: types.State,
-    critic_params: types.Params, observation: types.Tree, judged: types.Tree,
-    learning_rate: types.Array, weight_decay: types.Array | None = None,
-    critic: networks_lib.Network = critic,
-  ) -> tuple[types.Params, types.State, types.Metrics]:
-    """Moves a policy up the first critic; `judged` is what the critics see."""
-
-    def loss_fn(params: types.Params) -> base.LossAndMore:
-      parameters, moved = policy.in_training(params, observation)
-      action = policies.deterministic_tanh(parameters).mode()
-      q = critic.apply(critic_params, judged, action)
-      return jnp.mean(jax.vmap(losses.td3_policy_loss)(q)), (action, moved)
-
-    descent = optimizer.descend(
-      loss_fn, params, optimizer_state, learning_rate, weight_decay)
-    return descent.params, descent.optimizer_state, {
-      "policy_loss": descent.loss,
-      "action_saturation": policies.action_saturation(descent.more),
-      "gradient_norm/policy": descent.gradient_norm}
-
-  def learn_critics(
-    state: TD3State, hyperparams: types.Hyperparams,
-    transitions: types.Transition, key: types.Key,
-  ) -> tuple[types.Params, types.State, types.Metrics]:
-    """Takes a step of the critics on each batch, leaves [N, B, ...]."""
-    # The targets stand still during a round, so one pass serves all batches.
-    next_action = losses.td3_target_action(
-      key, action_of(state.target_policy_params, transitions.next_observation),
-      hyperparams["target_noise_scale"], hyperparams["target_noise_clip"])
-    next_q = critic.apply(
-      state.target_critic_params, transitions.next_observation, next_action)
-
-    def step(
-      carry: tuple[types.Params, types.State],
-      inputs: tuple[types.Transition, types.Array],
-    ) -> tuple[tuple[types.Params, types.State], types.Metrics]:
-      params, optimizer_state = carry
-      batch, next_q = inputs
-
-      def loss_fn(params: types.Params) -> base.LossAndMore:
-        q, moved = critic.in_training(params, batch.observation, batch.action)
-        loss = jax.vmap(losses.td3_critic_loss)(
-          q, batch.reward, batch.discount, next_q)
-        return jnp.mean(loss), (jnp.mean(q), moved)
-
-      descent = optimizer.descend(
-        loss_fn, params, optimizer_state, hyperparams["critic_learning_rate"],
-        hyperparams.get("weight_decay"))
-      return (descent.params, descent.optimizer_state), {
-        "critic_loss": descent.loss, "q_mean": descent.more,
-        "gradient_norm/critic": descent.gradient_norm}
-
-    (params, optimizer_state), metrics = jax.lax.scan(
-      step, (state.critic_params, state.critic_optimizer_state),
-      (transitions, next_q),
-      # A round is short: unrolled, XLA fuses across its steps.
-      unroll=True)
-    return params, optimizer_state, jax.tree.map(jnp.mean, metrics)
+    action = _action(policy, state.policy_params, observation)
+    return types.Acted(action, memory)
 
   @eager.compiled_if_eager()
   def update(
@@ -207,12 +146,12 @@ def td3(
       transitions, hyperparams, defaults, config.policy_delay)
     transitions = statistics.prepare_transitions(
       state.observation_statistics, transitions, hyperparams)
-    critic_params, critic_optimizer_state, metrics = learn_critics(
-      state, hyperparams, transitions, key)
+    critic_params, critic_optimizer_state, metrics = _learn_critics(
+      made, optimizer, state, hyperparams, transitions, key)
     last: types.Tree = jax.tree.map(lambda x: x[-1], transitions.observation)
-    policy_params, policy_optimizer_state, policy_metrics = policy_step(
-      state.policy_params, state.policy_optimizer_state, critic_params,
-      last, last, hyperparams["policy_learning_rate"],
+    policy_params, policy_optimizer_state, policy_metrics = _policy_step(
+      made, optimizer, state.policy_params, state.policy_optimizer_state,
+      critic_params, last, last, hyperparams["policy_learning_rate"],
       hyperparams.get("weight_decay"))
     tau = hyperparams["tau"]
     state = state._replace(
@@ -237,7 +176,8 @@ def td3(
     judge = networks_lib.make_td3_networks(
       whole.spec, action_size, config.network).critic
     return sharing.shared_critic(
-      of_one, whole, functools.partial(policy_step, critic=judge), optimizer,
+      of_one, whole, functools.partial(
+        _policy_step, made._replace(critic=judge), optimizer), optimizer,
       own_critics=config.own_critics)
 
   return base.Learner(
@@ -248,3 +188,76 @@ def td3(
     from_genotype=from_genotype, declared=config.declared,
     share=share if can_share else None,
     policy=base.policy_parts(policy, "deterministic_tanh"))
+
+
+def _action(
+  policy: networks_lib.Network, params: types.Params, observation: types.Tree
+) -> types.Array:
+  """Returns what a policy does without noise."""
+  return policies.deterministic_tanh(policy.apply(params, observation)).mode()
+
+
+def _policy_step(
+  networks: networks_lib.ActorCritic, optimizer: base.Optimizer,
+  params: types.Params, optimizer_state: types.State,
+  critic_params: types.Params, observation: types.Tree, judged: types.Tree,
+  learning_rate: types.Array, weight_decay: types.Array | None = None,
+) -> tuple[types.Params, types.State, types.Metrics]:
+  """Moves a policy up the first critic; `judged` is what the critics see."""
+  policy, critic = networks
+
+  def loss_fn(params: types.Params) -> base.LossAndMore:
+    parameters, moved = policy.in_training(params, observation)
+    action = policies.deterministic_tanh(parameters).mode()
+    q = critic.apply(critic_params, judged, action)
+    return jnp.mean(jax.vmap(losses.td3_policy_loss)(q)), (action, moved)
+
+  descent = optimizer.descend(
+    loss_fn, params, optimizer_state, learning_rate, weight_decay)
+  return descent.params, descent.optimizer_state, {
+    "policy_loss": descent.loss,
+    "action_saturation": policies.action_saturation(descent.more),
+    "gradient_norm/policy": descent.gradient_norm}
+
+
+def _learn_critics(
+  networks: networks_lib.ActorCritic, optimizer: base.Optimizer,
+  state: TD3State, hyperparams: types.Hyperparams,
+  transitions: types.Transition, key: types.Key,
+) -> tuple[types.Params, types.State, types.Metrics]:
+  """Takes a step of the critics on each batch, leaves [N, B, ...]."""
+  policy, critic = networks
+  # The targets stand still during a round, so one pass serves all batches.
+  next_action = losses.td3_target_action(
+    key,
+    _action(policy, state.target_policy_params, transitions.next_observation),
+    hyperparams["target_noise_scale"], hyperparams["target_noise_clip"])
+  next_q = critic.apply(
+    state.target_critic_params, transitions.next_observation, next_action)
+
+  def step(
+    carry: tuple[types.Params, types.State],
+    inputs: tuple[types.Transition, types.Array],
+  ) -> tuple[tuple[types.Params, types.State], types.Metrics]:
+    params, optimizer_state = carry
+    batch, next_q = inputs
+
+    def loss_fn(params: types.Params) -> base.LossAndMore:
+      q, moved = critic.in_training(params, batch.observation, batch.action)
+      loss = jax.vmap(losses.td3_critic_loss)(
+        q, batch.reward, batch.discount, next_q)
+      return jnp.mean(loss), (jnp.mean(q), moved)
+
+    descent = optimizer.descend(
+      loss_fn, params, optimizer_state, hyperparams["critic_learning_rate"],
+      hyperparams.get("weight_decay"))
+    return (descent.params, descent.optimizer_state), {
+      "critic_loss": descent.loss, "q_mean": descent.more,
+      "gradient_norm/critic": descent.gradient_norm}
+
+  (params, optimizer_state), metrics = jax.lax.scan(
+    step, (state.critic_params, state.critic_optimizer_state),
+    (transitions, next_q),
+    # A round is short: unrolled, XLA fuses across its steps.
+    unroll=True)
+  return params, optimizer_state, jax.tree.map(jnp.mean, metrics)

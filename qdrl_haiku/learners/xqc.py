@@ -21,7 +21,7 @@ from qdrl_haiku.learners import (
   statistics,
 )
 from qdrl_haiku.learners.config import DelayedSoftAgentConfig
-from qdrl_haiku.learners.memory import remembering
+from qdrl_haiku.learners.with_memory.remembering import remembering
 
 # The atoms' range is this times the largest return, so that no return is at its
 # border. The largest return is computed for a horizon of at most `_LONGEST`.

@@ -20,7 +20,7 @@ from qdrl_haiku import (
 from qdrl_haiku.learners import statistics
 from qdrl_haiku.training import config as config_lib
 from qdrl_haiku.training import members as members_lib
-from qdrl_haiku.training import n_step, sequences, shifts
+from qdrl_haiku.training import n_step, order, sequences, shifts
 from qdrl_haiku.training.setup import Setup
 from qdrl_haiku.training.state import Members
 from qdrl_haiku.types import Array, Hyperparams, Key, Metrics, Transition, Tree
@@ -86,7 +86,7 @@ def train_members(
   goes_on = setup.abilities.copies_states and not setup.config.inherit_replay
   if setup.keeps_order and not goes_on:
     members = members._replace(
-      replay=jax.vmap(lambda b: n_step.cut_n_step(setup, b))(members.replay))
+      replay=jax.vmap(lambda b: order.cut_order(setup, b))(members.replay))
   begin = members
   members, (rows, observed, counts, learned) = jax.lax.scan(
     iteration, members, jnp.arange(iterations.num_iterations))
@@ -118,7 +118,7 @@ def _from_replay(
   """
   add = setup.buffer.add_where
   if setup.keeps_order:
-    add = functools.partial(n_step.add_n_step, setup)
+    add = functools.partial(order.add_in_order, setup)
   with jax.named_scope("store"):
     states = jax.vmap(setup.learner.observe)(members.learner, seen)
     buffers = jax.vmap(add)(members.replay, *jax.tree.map(

@@ -5,25 +5,16 @@ Hessel et al., "Rainbow", arXiv 1710.02298: there is no off-policy correction
 for the actions in between, and SAC's entropy terms of the steps in between are
 left out. Each step is stored once, and rewards are summed when a window is
 learned from, since PBT may change the discount until then.
-
-A step's successors are found by their places in the buffer. So a non-finite
-step, which is left out, gets a place too: it holds a marked copy of a finite
-step that was added with it, and no window extends to a copy.
 """
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 
 from qdrl_haiku import replay, trees
+from qdrl_haiku.training import order
 from qdrl_haiku.training.setup import Setup
 from qdrl_haiku.types import Array, Hyperparams, Key, Transition
-
-TRUNCATION = "truncation"
-# Marks a copy, as its `truncation`. That of other steps is 0 or 1: 1 where an
-# episode was truncated, or where `cut_n_step` has ended windows.
-INSTEAD = 2
 
 
 class Windows(NamedTuple):
@@ -48,14 +39,14 @@ def sample_n_step(
   first = setup.buffer.draw(state, key, shape)
   gather = replay.gather_from_replay
 
-  told = stored.reward, stored.discount, stored.extras[TRUNCATION]
+  told = stored.reward, stored.discount, stored.extras[order.TRUNCATION]
   _, discount, truncation = gather(told, first)
   last, goes_on = first, (discount != 0) & (truncation == 0)
   steps = []
   for i in range(1, setup.config.n_step):
     places, exists = setup.buffer.later(state, first, i * setup.config.num_envs)
     reward, discount, truncation = gather(told, places)
-    is_inside = goes_on & exists & (truncation != INSTEAD)
+    is_inside = goes_on & exists & (truncation != order.INSTEAD)
     steps.append((
       jnp.where(is_inside, reward, 0), jnp.where(is_inside, discount, 1),
       is_inside))
@@ -71,38 +62,6 @@ def sample_n_step(
   return Windows(
     setup.buffer.show(state, transition),
     *(jnp.stack(x) for x in zip(*steps, strict=True)))
-
-
-def add_n_step(
-  setup: Setup, state: replay.ReplayState, steps: Transition, where: Array
-) -> replay.ReplayState:
-  """Adds steps [B]; copies take the places of those where `where` is false."""
-  has_any = jnp.any(where)
-  sources = jnp.where(where, jnp.arange(where.size), jnp.argmax(where))
-  truncation = jnp.where(where, steps.extras[TRUNCATION], INSTEAD)
-  steps = jax.tree.map(lambda x: x[sources], steps)
-  steps = steps._replace(extras=steps.extras | {TRUNCATION: truncation})
-  return setup.buffer.add_where(
-    cut_n_step(setup, state, ~has_any), steps,
-    jnp.broadcast_to(has_any, where.shape))
-
-
-def cut_n_step(
-  setup: Setup, state: replay.ReplayState, where: Array | bool = True
-) -> replay.ReplayState:
-  """Ends all windows with the latest steps.
-
-  For a buffer to which steps of other environments are going to be added: an
-  inherited one, or one whose environments have been reset.
-  """
-  latest = state.position - 1 - jnp.arange(setup.config.num_envs)
-  places = latest % setup.config.capacity
-  extras = state.storage.extras
-  ends = extras[TRUNCATION]
-  # What stands instead of a step stays that.
-  ends = ends.at[places].set(jnp.maximum(ends[places], where))
-  return state._replace(
-    storage=state.storage._replace(extras=extras | {TRUNCATION: ends}))
 
 
 def fold_n_step(windows: Windows, hyperparams: Hyperparams) -> Transition:

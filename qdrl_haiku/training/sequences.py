@@ -1,15 +1,14 @@
-"""Sequences of steps of one environment, drawn from replay.
+"""Sequences of steps of one environment, drawn from replay in `order`.
 
 Kapturowski et al., "Recurrent experience replay in distributed reinforcement
-learning", 2019. Steps are stored in their order, see `n_step`: a step's
-successor is as many places later as there are environments.
+learning", 2019.
 """
 
 import jax
 import jax.numpy as jnp
 
 from qdrl_haiku import replay
-from qdrl_haiku.training import n_step
+from qdrl_haiku.training import order
 from qdrl_haiku.training.setup import Setup
 from qdrl_haiku.types import Key, Transition
 
@@ -30,8 +29,8 @@ def sample_sequences(
   places = first[..., None] + num_envs * jnp.arange(length)
   steps: Transition = setup.buffer.show(
     state, replay.gather_from_replay(state.storage, places % capacity))
-  truncation = steps.extras[n_step.TRUNCATION]
-  is_copy = truncation == n_step.INSTEAD
+  truncation = steps.extras[order.TRUNCATION]
+  is_copy = truncation == order.INSTEAD
   before_copy = jnp.roll(is_copy, -1, axis=-1).at[..., -1].set(False)
   return steps._replace(extras=steps.extras | {
-    n_step.TRUNCATION: jnp.maximum(truncation, before_copy)})
+    order.TRUNCATION: jnp.maximum(truncation, before_copy)})

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import replay, types
-from qdrl_haiku.training import n_step, sequences
+from qdrl_haiku.training import n_step, order, sequences
 from tests.training import common
 
 _E, _T, _CAPACITY, _STEPS = 3, 2, 32, 60
@@ -21,7 +21,7 @@ class _Kind:
     self.init, self.draw = buffer.init, buffer.draw
     setup = python_types.SimpleNamespace(
       buffer=buffer, config=_CONFIG, learner=common.quadratic_learner())
-    self.add = jax.jit(lambda *args: n_step.add_n_step(setup, *args))
+    self.add = jax.jit(lambda *args: order.add_in_order(setup, *args))
     self.add_where = jax.jit(buffer.add_where)
     self.windows = jax.jit(lambda state, key: (
       n_step.sample_n_step(setup, state, key, (200,)),

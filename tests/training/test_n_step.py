@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import types
-from qdrl_haiku.training import n_step
+from qdrl_haiku.training import n_step, order
 from tests.training import common
 
 _N, _E, _T = 3, 3, 40
@@ -62,7 +62,7 @@ def _buffer(history, cuts=()):
   add = jax.jit(_SETUP.buffer.add)
   for begin in range(0, _T, 5):
     if begin in cuts:
-      state = n_step.cut_n_step(_SETUP, state)
+      state = order.cut_order(_SETUP, state)
     state = add(state, _rows(history, begin, begin + 5))
     yield begin + 5, state
 
@@ -119,7 +119,7 @@ def test_no_window_holds_or_jumps_over_a_step_that_is_left_out():
   broken = jax.tree.map(np.copy, history)
   broken.reward[left_out] = np.nan
   state = _SETUP.buffer.init(jax.tree.map(lambda x: x[0, 0], history))
-  add = jax.jit(lambda *args: n_step.add_n_step(_SETUP, *args))
+  add = jax.jit(lambda *args: order.add_in_order(_SETUP, *args))
   drawn = set()
   for time in range(20):
     state = add(state, _rows(broken, time, time + 1), ~left_out[time])

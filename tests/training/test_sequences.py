@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import learners, types
-from qdrl_haiku.training import n_step, sequences
+from qdrl_haiku.training import order, sequences
 from tests.training import common
 
 _L, _E, _T = 4, 3, 30
@@ -37,7 +37,7 @@ def test_sequences_are_of_one_environments_steps_in_their_order():
     extras={"truncation": truncation})
   left_out = rng.uniform(size=(_T, _E)) < 0.1
   state = _SETUP.buffer.init(jax.tree.map(lambda x: x[0, 0], history))
-  add = jax.jit(lambda *args: n_step.add_n_step(_SETUP, *args))
+  add = jax.jit(lambda *args: order.add_in_order(_SETUP, *args))
   drawn, breaks = set(), set()
   for t in range(_T):
     state = add(state, jax.tree.map(lambda x: x[t], history), ~left_out[t])  # noqa: B023

@@ -1,48 +1,14 @@
-"""Agents that remember, as `AgentConfig.memory` says."""
+"""Agents that see the last observations of an episode side by side."""
 
 import dataclasses
-import functools
-import inspect
-from collections.abc import Callable
-from typing import TypeVar, cast
 
 import jax
 import jax.numpy as jnp
 
 from qdrl_haiku import eager, specs, types
 from qdrl_haiku.learners import base
-from qdrl_haiku.learners.recurrent import recurrent
 
-_Factory = TypeVar("_Factory", bound=Callable[..., base.Learner])
 _WINDOW = "window"
-
-
-def remembering(make: _Factory) -> _Factory:
-  """Makes a factory of learners heed its configuration's memory."""
-  signature = inspect.signature(make)
-
-  @functools.wraps(make)
-  def made(*args: object, **kwargs: object) -> base.Learner:
-    given = signature.bind(*args, **kwargs)
-    given.apply_defaults()
-    config = given.arguments["config"]
-    spec = specs.observation_spec(given.arguments["observation_size"])
-    kind, size = config.remembered()
-    if kind == _WINDOW:
-      given.arguments["observation_size"] = _side_by_side(spec, size)
-    learner = make(*given.args, **given.kwargs)
-    if tell := learner.policy:
-      learner = learner._replace(
-        policy=lambda state: tell(state)._replace(memory=config.memory))
-    if kind == _WINDOW:
-      return window(learner, spec, size)
-    if config.cell is None:
-      return learner
-    return recurrent(
-      learner, spec, config.cell, getattr(config, "sequence_length", 1),
-      getattr(config, "burn_in", 0))
-
-  return cast(_Factory, made)
 
 
 def window(
@@ -105,7 +71,7 @@ def window(
       lambda x, now: jnp.concatenate([_row(x, now)] * length, axis=-1),
       spec, observation))
 
-  former = _side_by_side(spec, length - 1)
+  former = side_by_side(spec, length - 1)
   return learner._replace(
     act=eager.compiled_if_eager()(act), act_greedy=act_greedy,
     update=eager.compiled_if_eager()(update), observe=observe,
@@ -124,7 +90,7 @@ def _width(spec: specs.Array) -> int:
   return spec.shape[-1] if spec.shape else 1
 
 
-def _side_by_side(spec: specs.Observation, length: int) -> specs.Observation:
+def side_by_side(spec: specs.Observation, length: int) -> specs.Observation:
   """Returns the spec of so many observations side by side."""
   return jax.tree.map(
     lambda x: dataclasses.replace(

@@ -1,0 +1,1 @@
+"""Wrappers that make learners remember, as their configurations say."""
