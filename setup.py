@@ -86,7 +86,7 @@ setuptools.setup(
   ],
   extras_require={
     "docs": ["pdoc"],
-    "gymnasium": ["gymnasium>=1.1"],
+    "gymnasium": ["gymnasium[mujoco]>=1.1"],
     # Whose step tells terminations from truncations.
     "gymnax": ["gymnax>=1.0"],
     "lint": ["mypy", "ruff"],

@@ -8,7 +8,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from qdrl_haiku import names as names_lib
 from qdrl_haiku.config import Missing, Settings, setting
@@ -16,6 +16,7 @@ from qdrl_haiku.environments import (
   brax_loading,
   brax_tasks,
   functions,
+  gym_environment,
   gymnax_environment,
   hiding,
   playground,
@@ -80,12 +81,13 @@ for _name, _task, _robots in (
 # episodes' length, by the prefix before the colon; a user's own function has a
 # module before it.
 _PACKAGES: dict[str, Callable[..., tuple[Any, int]]] = {
+  "gym": gym_environment.make_gym_robot,
   "gymnax": gymnax_environment.make_gymnax_environment,
   "playground": playground.make_playground_environment}
 _ROBOT_FILES = (".xml", ".urdf")
 # Prefixes that users write before the colon, and the right ones.
 _PREFIXES = {
-  "brax": "", "gym": "gymnasium:", "mujoco_playground": "playground:",
+  "brax": "", "mujoco_playground": "playground:",
   **{x: f"{x}:" for x in ("gymnasium", *_PACKAGES)}}
 
 
@@ -105,8 +107,8 @@ def create(
     env_name: one of `registered_environments()`: brax's own, and what was
       registered with brax; `<robot>_uni`, `<robot>_omni`, `ant_trap` (see
       `brax_tasks`), `point_maze`; `arm`, `rastrigin`, ... (`functions`).
-      Or "playground:" and a name, "gymnasium:" or "gymnax:" and an id, or the
-      path of a robot's .xml or .urdf (`robots.from_mjcf`). Or
+      Or "playground:" and a name, "gym:" (on MJX), "gymnasium:" or "gymnax:"
+      and an id, or the path of a robot's .xml or .urdf (`robots.from_mjcf`). Or
       "package.module:function", which returns one instance, or one instance
       itself.
     backend: of brax's physics: generalized, spring, positional or mjx; each
@@ -119,7 +121,8 @@ def create(
     **kwargs: of the environment's constructor or of the user's function.
       brax's robots also take `initial_height` (`brax_tasks.task_from_height`),
       robots of files `task`, and others' environments what
-      `playground.make_playground_environment` and
+      `playground.make_playground_environment`,
+      `gym_environment.make_gym_robot` and
       `gymnax_environment.make_gymnax_environment` do.
 
   Returns:
@@ -215,8 +218,8 @@ def _find(env_name: str | Any) -> tuple[Entry, bool]:
     fix = names_lib.nearest_name(env_name, registered_environments())
   raise ValueError(
     f"env_name={env_name!r} is unknown; {fix} Your own is given as "
-    "'package.module:function', others as 'gymnasium:<id>', 'gymnax:<id>' or "
-    "'playground:<name>'.")
+    "'package.module:function', others as 'gym:<id>', 'gymnasium:<id>', "
+    "'gymnax:<id>' or 'playground:<name>'.")
 
 
 def names_robot_file(env_name: str) -> bool:
@@ -243,8 +246,9 @@ class EnvironmentConfig(Settings):
 
   env_name: str = setting(
     "inverted_pendulum",
-    "A brax environment, point_maze, playground:<name>, gymnasium:<id>, "
-    "gymnax:<id>, the path of a robot's .xml or .urdf, or "
+    "A brax environment, point_maze, gym:<id> (Gymnasium's robots on MJX), "
+    "playground:<name>, gymnasium:<id>, gymnax:<id>, the path of a robot's "
+    ".xml or .urdf, or "
     "package.module:function, which returns an object with brax's reset and "
     "step.")
   backend: str | None = setting(
@@ -304,6 +308,22 @@ class EnvironmentConfig(Settings):
       part: Missing(f"--env_name={name} {why}", ("env_name",))
       for part, (is_there, why) in parts.items()
       if not is_there}
+
+  def in_gymnasium(self) -> Self:
+    """Returns the settings of a task of `gym:` in Gymnasium, by C MuJoCo."""
+    prefix, _, name = self.env_name.partition(":")
+    if prefix != "gym":
+      raise ValueError(
+        f"env_name={self.env_name!r} is no task of Gymnasium's on MJX; give "
+        "one of 'gym:<id>'.")
+    if any(self.randomize):
+      raise ValueError(
+        f"randomize={self.randomize[0]!r} is not to be had in Gymnasium; give "
+        "--randomize= as well.")
+    arguments = (
+      x for x in self.env_arguments if not x.startswith("descriptor="))
+    return dataclasses.replace(
+      self, env_name=f"gymnasium:{name}", env_arguments=tuple(arguments))
 
   def make(self) -> BatchedEnvironment:
     """Makes the environment; see `create`."""

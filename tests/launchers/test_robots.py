@@ -20,7 +20,7 @@ _ROBOTS = [
   *((name, backend)
     for backend in BACKENDS
     for name in ("halfcheetah", "ant", "hopper", "walker2d")),
-  ("halfcheetah_uni", "spring"), ("boxes", "mjx")]
+  ("halfcheetah_uni", "spring"), ("boxes", "mjx"), ("gym:Hopper-v5", "")]
 
 
 @pytest.mark.robots
