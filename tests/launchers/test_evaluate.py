@@ -1,6 +1,8 @@
 """Tests of looking at the elites that a run left behind."""
 
 import json
+import sys
+import types
 
 import jax
 import jax.numpy as jnp
@@ -147,6 +149,8 @@ def test_an_elite_is_exported_and_drawn(
   ("--nobest --cell=3", "--nobest chooses no agent; give .* in its place"),
   ("--member=0", "has nothing in checkpoints/"),
   ("--best", "has nothing in best/"),
+  ("--cell=3 --in=gymnasium", "--in=gymnasium: .*'gym:<id>'"),
+  ("--cell=3 --in=gymnasium --sweep=mass:1:2:3", "--in=.* leave out --goal"),
   ("--cell=3 --render=html", "--render=html: .* take png or gif"),
   ("--cell=3 --render=mp4", "--render=mp4: .*install it .*or take"),
   ("--cell=3 --export=a.npz --opset=18", "--opset=18 has no effect without"),
@@ -160,3 +164,27 @@ def test_unknown_is_refused(flags, message, logdir, here, capsys, monkeypatch):
   harness.assert_refused(outcome, message)
   assert _listing(logdir) == before
   assert [path.name for path in here.iterdir()] == ["file"]
+
+
+@pytest.mark.slow
+def test_an_agent_of_mjx_does_in_gymnasium_what_it_does_here(
+  here, capsys, monkeypatch
+):
+  pytest.importorskip("gymnasium")
+  monkeypatch.setitem(sys.modules, "imageio", types.ModuleType("imageio"))
+  # All episodes begin alike.
+  flags = (
+    "--env_name=gym:InvertedPendulum-v5", "--env_argument=reset_noise_scale=0",
+    "--learner=td3", "--hidden_layer_sizes=4,4", "--num_timesteps=64",
+    "--perturbation_interval=64", "--min_replay_size=64", "--log_to=",
+    "--num_eval_episodes=1", "--logdir=run")
+  outcome = harness.run(capsys, "train", *flags)
+  assert outcome.code == 0, outcome.err
+  outcome = harness.run(
+    capsys, "evaluate", "--logdir=run", "--in=gymnasium", _FEW)
+  assert outcome.code == 0, outcome.err
+  found = json.loads(outcome.out.splitlines()[-1])
+  assert 1 < found["length_mean"] < 1000
+  for name in ("mean", "mean_low", "mean_high"):
+    assert found[f"gymnasium/{name}"] == found[name]
+    assert found[f"gymnasium/length_{name}"] == found[f"length_{name}"]

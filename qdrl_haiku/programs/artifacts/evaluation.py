@@ -66,3 +66,14 @@ def summarize_evaluation(
     "length_mean": float(np.mean(lengths)),
     "length_min": int(np.min(lengths)), "length_max": int(np.max(lengths)),
     **means}
+
+
+def mean_intervals(evaluation: actors.Evaluation) -> dict[str, float]:
+  """Returns mean return and length of an agent, with 95 % intervals."""
+  found: dict[str, float] = {}
+  for prefix, values in (
+    ("", evaluation.returns), ("length_", evaluation.lengths)):
+    interval = map(float, statistics.mean_interval(np.asarray(values[0])))
+    names = (f"{prefix}{x}" for x in ("mean", "mean_low", "mean_high"))
+    found |= zip(names, interval, strict=True)
+  return found

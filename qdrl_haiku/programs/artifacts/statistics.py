@@ -30,6 +30,11 @@ def interquartile_mean(scores: np.ndarray) -> np.ndarray:
   return np.where(np.isnan(scores).any(axis=-1), np.nan, kept.mean(axis=-1))
 
 
+def mean_interval(scores: np.ndarray) -> Estimate:
+  """Returns the mean of scores [N]."""
+  return _bootstrap(lambda drawn: drawn.mean(axis=-1), [scores])
+
+
 def pooled_interquartile_mean(tasks: Sequence[np.ndarray]) -> Estimate:
   """Returns the interquartile mean of all tasks' scores [N] together."""
 

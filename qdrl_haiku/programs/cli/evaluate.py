@@ -51,6 +51,7 @@ def _evaluate(config: EvaluateConfig, run: experiment.Config) -> None:
         env, randomize=(*others, sweep.sweep_specification(*swept)))
       env.make()  # Which checks what is swept.
     run = dataclasses.replace(run, environment=env)
+  there = _elsewhere(run) if config.where else None
   shows_all_skills = config.skill is None and config.goal is None
   if shows_all_skills and num_episodes is not None:
     changed = dataclasses.replace(run.training, num_eval_episodes=num_episodes)
@@ -88,6 +89,10 @@ def _evaluate(config: EvaluateConfig, run: experiment.Config) -> None:
     eval_env, learner, state, key, num_episodes)
   numbers = artifacts.summarize_evaluation(evaluation, eval_env.descriptor)
   summary = facts | numbers
+  if there is not None:
+    other = artifacts.evaluate_agent(there, learner, state, key, num_episodes)
+    summary |= artifacts.mean_intervals(evaluation) | {
+      f"gymnasium/{x}": y for x, y in artifacts.mean_intervals(other).items()}
   env_name = run.environment.env_name
   if config.export:
     with config.blamed("export"):
@@ -110,6 +115,17 @@ def _evaluate(config: EvaluateConfig, run: experiment.Config) -> None:
   for path in filter(None, (config.export, config.render_to)):
     print(f"wrote {path}")
   print(strict_json.to_strict_json({"agent": which, **summary}))
+
+
+def _elsewhere(run: experiment.Config) -> BatchedEnvironment:
+  """Returns Gymnasium's own environment of a run's task."""
+  if isinstance(run.learner, SkillAgentConfig):
+    raise ValueError(
+      "--in=gymnasium evaluates agents without skills; leave it out.")
+  try:
+    return run.environment.in_gymnasium().make()
+  except ValueError as error:
+    raise ValueError(f"--in=gymnasium: {error}") from error
 
 
 def _export(

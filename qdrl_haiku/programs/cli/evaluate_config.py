@@ -79,6 +79,12 @@ class EvaluateConfig(Settings):
     None,
     "name:low:high:number: evaluates at that many values of one name of "
     "--randomize, and draws the curve; all else stays as without --sweep.")
+  where: str | None = setting(
+    None,
+    "gymnasium: evaluates an agent of gym:<id>, whose physics is MJX, in "
+    "Gymnasium's own environment as well, whose physics is MuJoCo, and prints "
+    "both.",
+    choices=("gymnasium",), flag="in")
   environment: EnvironmentConfig = EnvironmentConfig()
 
   @property
@@ -126,6 +132,10 @@ def check_evaluate_config(config: EvaluateConfig) -> EvaluateConfig:
       refusals.refuse(
         f"--goal={config.text('goal')} chooses the skills of episodes to one "
         "goal; leave out --skill and --sweep.")
+    if config.where and (config.goal is not None or config.sweep):
+      refusals.refuse(
+        f"--in={config.where} evaluates one agent; leave out --goal and "
+        "--sweep.")
     if config.sweep and (config.render or config.export):
       refusals.refuse(
         f"--sweep={config.sweep} draws a curve, and exports nothing; leave out "
