@@ -18,6 +18,7 @@ _ALLOWED = {
   "checks": set(),
   "specs": set(),
   "ranges": set(),
+  "hyperparameter": set(),
   "config": set(),
   "eager": set(),
   "compatibility": set(),
@@ -53,7 +54,7 @@ _ALLOWED_IN_PROGRAMS: dict[str, set[str]] = {
     "experiment", "reports", "runs", "storage"}}
 _EVERYWHERE = {
   "types", "names", "prng", "files", "trees", "checks", "config",
-  "compatibility", "platform", "eager", "ranges", "specs"}
+  "compatibility", "platform", "eager", "ranges", "specs", "hyperparameter"}
 
 
 _MODULES = {

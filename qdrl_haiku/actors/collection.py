@@ -6,7 +6,7 @@ from typing import Protocol
 import jax
 import jax.numpy as jnp
 
-from qdrl_haiku import checks, eager, environments, types
+from qdrl_haiku import checks, eager, environments, trees, types
 from qdrl_haiku.types import Acted, Array, Hyperparams, Key, Transition, Tree
 
 
@@ -59,7 +59,8 @@ def step(
     acted = learner.act_greedy(state, seen.obs, seen.memory)
   else:
     acted = learner.act(state, hyperparams, seen.obs, seen.memory, key)
-  return take_actions(env, learner, seen, acted, pool)
+  tunables = _tunables(env, hyperparams)
+  return take_actions(env, learner, seen, acted, pool, *tunables)
 
 
 @eager.compiled_if_eager("env", "learner", "num_steps")
@@ -84,18 +85,34 @@ def collect(
     The environments' next states, and the transitions [P, T, E, ...].
   """
   checks.check_hyperparams(hyperparams, learner.hyperparams)
+  tunables = _tunables(env, hyperparams)
 
   def body(
     env_states: environments.State, keys: Key
   ) -> tuple[environments.State, Transition]:
     acted = jax.vmap(learner.act)(
       states, hyperparams, env_states.obs, env_states.memory, keys)
-    return take_actions(env, learner, env_states, acted, pool)
+    return take_actions(env, learner, env_states, acted, pool, *tunables)
 
   step_keys = jax.vmap(jax.random.split, (0, None), 1)(keys, num_steps)
   env_states, transitions = jax.lax.scan(
     body, remember(learner, env_states), step_keys)
   return env_states, jax.tree.map(lambda x: x.swapaxes(0, 1), transitions)
+
+
+def _tunables(
+  env: environments.BatchedEnvironment, hyperparams: Hyperparams
+) -> list[dict[str, Array]]:
+  """Returns what hyperparameters [...] say of an environment's tunables.
+
+  They are [..., 1], for all of an agent's instances; nothing, if none is said.
+  """
+  known, prefix = getattr(env, "tunables", {}), environments.TUNABLE
+  said = {
+    name.removeprefix(prefix): jnp.expand_dims(x, -1)
+    for name, x in trees.named_tree_leaves(hyperparams)
+    if name.startswith(prefix) and name.removeprefix(prefix) in known}
+  return [said] if said else []
 
 
 def remember(
@@ -112,10 +129,11 @@ def remember(
 def take_actions(
   env: environments.BatchedEnvironment, learner: ActingLearner,
   env_state: environments.State, acted: Acted,
-  pool: environments.State | None = None,
+  pool: environments.State | None = None, *tunables: dict[str, Array],
 ) -> tuple[environments.State, Transition]:
   """Takes actions in environments with any leading axes."""
-  next_state = env.step(env_state.replace(memory=()), acted.action, pool)
+  next_state = env.step(
+    env_state.replace(memory=()), acted.action, pool, *tunables)
   ends = next_state.done > 0.5
   # A memory begins anew where an episode does.
   memory = jax.tree.map(

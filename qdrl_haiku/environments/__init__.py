@@ -3,6 +3,7 @@
 from qdrl_haiku.environments.environment import Environment
 from qdrl_haiku.environments.gymnasium_environment import GymnasiumEnvironment
 from qdrl_haiku.environments.interface import (
+  TUNABLE,
   Abilities,
   BatchedEnvironment,
   Descriptor,
@@ -35,3 +36,4 @@ from qdrl_haiku.environments.scenes import (
 )
 from qdrl_haiku.environments.skill_environment import SkillEnvironment
 from qdrl_haiku.environments.wrappers import with_descriptor
+from qdrl_haiku.hyperparameter import Hyperparameter

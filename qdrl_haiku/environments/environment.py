@@ -6,8 +6,11 @@ each episode starts from an initial state of its own; and states of `reset` have
 exactly the type of those of `step`, so that nothing is compiled twice.
 """
 
+import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -31,6 +34,7 @@ class Environment(interface.BatchedEnvironment):
     episode_length: steps after which an episode is truncated.
     descriptor: of states and episodes, or None.
     objectives: what there is beside the reward, or None.
+    tunables: what may be tuned of it, by name; none of most.
   """
 
   def __init__(
@@ -54,9 +58,14 @@ class Environment(interface.BatchedEnvironment):
       getattr(env, "descriptor", None) if descriptor is None else descriptor)
     self.objectives: interface.Objectives | None = getattr(
       env, "objectives", None)
+    self.tunables = validation.declared_tunables(env)
     # Jitted so that the check below and all later uses share one trace.
     self._env_reset = jax.jit(env.reset)
-    self._env_step = jax.jit(env.step)
+    self._defaults = {
+      name: float(x.default or 0) for name, x in self.tunables.items()}
+    self._env_step = jax.jit(
+      functools.partial(_step_by, env, self._defaults) if self._defaults
+      else env.step)
     self.action_spec = validation.declared_action(env)
     self._of_batch = self._traced()
     # Jitted also because eager code would return one buffer under two names
@@ -73,20 +82,29 @@ class Environment(interface.BatchedEnvironment):
       f"info['{name}']": None if described is None else len(described.names)
       for name, described in (
         ("state_descriptor", self.descriptor), ("objectives", self.objectives))}
-    spec, self.observation_spec = validation.valid_environment_spec(
+    self._spec, self.observation_spec = validation.valid_environment_spec(
       self._env_reset, self._env_step, key, action,
       validation.declared_observation(self.unwrapped), sizes)
-
-    def of_batch(
-      function: Callable[..., State], *example: Tree
-    ) -> Callable[..., State]:
-      """Gives the states that are returned the dtypes of `spec`, none weak."""
-      return platform.physics(lambda *args: jax.tree.map(
-        lambda x, spec: jax.lax.convert_element_type(x, spec.dtype),
-        function(*args), spec), *example)
-
     return (
-      of_batch(self._env_reset, key), of_batch(self._env_step, spec, action))
+      self._batched(self._env_reset, key),
+      self._batched(self._env_step, self._spec, action))
+
+  def _batched(
+    self, function: Callable[..., State], *example: Tree
+  ) -> Callable[..., State]:
+    """Returns one of B instances, whose states have no weak dtypes."""
+    return platform.physics(lambda *args: jax.tree.map(
+      lambda x, spec: jax.lax.convert_element_type(x, spec.dtype),
+      function(*args), self._spec), *example)
+
+  @functools.cached_property
+  def _tuned(self) -> Callable[..., State]:
+    """Steps B instances with tunables of their own, leaves [B]."""
+    one = {
+      name: jax.ShapeDtypeStruct((), jnp.float32) for name in self.tunables}
+    return self._batched(
+      lambda values, *args: _step_by(self.unwrapped, values, *args), one,
+      self._spec, specs.shapes(self.action_spec))
 
   def reset(self, key: Key) -> State:
     """Starts one episode per key [...]; legacy uint32 keys [..., 2] do too."""
@@ -94,7 +112,8 @@ class Environment(interface.BatchedEnvironment):
     return environments_as_batch(self._reset, key.shape, key)
 
   def step(
-    self, state: State, action: Array, pool: State | None = None
+    self, state: State, action: Array, pool: State | None = None,
+    tunables: Mapping[str, Array] = MappingProxyType({}),
   ) -> State:
     """Steps every instance, and resets those whose episode ended.
 
@@ -110,6 +129,7 @@ class Environment(interface.BatchedEnvironment):
       pool: initial states of `reset`, leaves [..., I, ...]: the j-th automatic
         reset of an instance, j from 0, takes state j modulo I. With None, each
         step in which any episode ends draws one for every instance.
+      tunables: values [...] by name, of those that aren't to be the defaults.
 
     Returns:
       The state in which to act next. `reward`, `done` and `metrics` are those
@@ -125,7 +145,16 @@ class Environment(interface.BatchedEnvironment):
         objectives: [..., M], of this step, likewise.
     """
     shape = state.done.shape
-    return environments_as_batch(self._step, shape, state, action, pool)
+    if unknown := ", ".join(tunables.keys() - self.tunables.keys()):
+      raise ValueError(
+        f"tunables={unknown} is unknown: the environment has "
+        f"{', '.join(self.tunables) or 'none'}; leave it out.")
+    if tunables:
+      tunables = {
+        name: jnp.broadcast_to(jnp.float32(tunables.get(name, x)), shape)
+        for name, x in self._defaults.items()}
+    return environments_as_batch(
+      self._step, shape, state, action, pool, dict(tunables))
 
   def advance(self, state: State, action: Array) -> State:
     """Steps as `step` does, but without resets, as evaluation does.
@@ -145,10 +174,15 @@ class Environment(interface.BatchedEnvironment):
     info = {"discount": zero + 1, "truncation": zero, "episodes": none}
     return state.replace(reward=zero, done=zero, info=state.info | info)
 
-  def _advance_batch(self, state: State, action: Array) -> State:
+  def _advance_batch(
+    self, state: State, action: Array, tunables: dict[str, Array] | None = None
+  ) -> State:
     """Steps B instances."""
     action = action.astype(self.action_spec.dtype)
-    env_state = self._of_batch[1](state.pipeline_state, action)
+    if tunables:
+      env_state = self._tuned(tunables, state.pipeline_state, action)
+    else:
+      env_state = self._of_batch[1](state.pipeline_state, action)
     reward = env_state.reward.astype(jnp.float32)
     done = env_state.done != 0
     truncated = env_state.info.get("truncation", jnp.zeros_like(done)) != 0
@@ -165,11 +199,12 @@ class Environment(interface.BatchedEnvironment):
       reward=reward, done=ended.astype(jnp.float32), info=after.info | info)
 
   def _step_batch(
-    self, state: State, action: Array, pool: State | None
+    self, state: State, action: Array, pool: State | None,
+    tunables: dict[str, Array],
   ) -> State:
     """Steps B instances and resets the ended ones."""
     before = (state.obs, action)
-    state = self._advance_batch(state, action)
+    state = self._advance_batch(state, action, tunables)
     state = _truncate_nonfinite(before, state)
     ended = state.done > 0
 
@@ -213,6 +248,15 @@ class Environment(interface.BatchedEnvironment):
     return State(
       pipeline_state=env_state, obs=obs, reward=env_state.reward,
       done=env_state.done, metrics=dict(env_state.metrics), info=info)
+
+
+def _step_by(
+  env: interface.SingleEnvironment, tunables: Mapping[str, Array | float],
+  state: State, action: Array,
+) -> State:
+  """Steps one instance that has tunables with their values []."""
+  step: Any = env.step
+  return step(state, action, tunables)
 
 
 def _truncate_nonfinite(before: Tree, state: State) -> State:

@@ -99,11 +99,11 @@ class Hidden(Around):
     """Draws an initial state."""
     return self._seen(self.env.reset(rng))
 
-  def step(self, state: State, action: Array) -> State:
+  def step(self, state: State, action: Array, *tunables: Tree) -> State:
     """Advances by one step with action [A], or one of n."""
     info = dict(state.info)
     state = state.replace(obs=info.pop("whole_observation"), info=info)
-    return self._seen(self.env.step(state, action))
+    return self._seen(self.env.step(state, action, *tunables))
 
   def _seen(self, state: State) -> State:
     """Keeps what the environment observes, and shows a part of that."""

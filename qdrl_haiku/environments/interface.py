@@ -1,15 +1,19 @@
 """Defines the interface of environments: states, descriptors, methods."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple, Protocol, Self
 
 import jax
 import jax.numpy as jnp
 
 from qdrl_haiku import checks, specs
+from qdrl_haiku.hyperparameter import Hyperparameter
 from qdrl_haiku.types import Array, Key, Tree
 
+TUNABLE = "env/"
+"""Before a tunable's name, where it's one of an agent's hyperparameters."""
 DescriptorFn = Callable[[Array, Array], Array]
 """Makes an episode's descriptor, [D], as `final_descriptor` does.
 
@@ -135,6 +139,11 @@ class SingleEnvironment(Protocol):
   without terminating) and `info["state_descriptor"]` [D] are understood; an
   attribute `descriptor` may describe the latter. So are `info["objectives"]`
   [M], beside the reward, which an attribute `objectives` describes.
+
+  An attribute `tunables`, hyperparameters by name, declares what may be tuned
+  of it, such as the weights of a reward's terms. Then `step` gets a third
+  argument, their values [] by name: an agent's own where it collects, the
+  defaults where it's evaluated. `reset` is the same for all.
   """
 
   def reset(self, rng: Key, /) -> State:
@@ -171,6 +180,7 @@ class BatchedEnvironment(Protocol):
   descriptor: Descriptor | None = None
   objectives: Objectives | None = None
   abilities: Abilities = Abilities()
+  tunables: Mapping[str, Hyperparameter] = MappingProxyType({})
 
   @property
   def observation_size(self) -> int:
@@ -192,7 +202,10 @@ class BatchedEnvironment(Protocol):
   def step(
     self, state: State, action: Array, pool: State | None = None
   ) -> State:
-    """Steps with actions [..., A], and resets the ended ones."""
+    """Steps with actions [..., A], and resets the ended ones.
+
+    What has `tunables` also takes their values [...] by name.
+    """
 
   def advance(self, state: State, action: Array) -> State:
     """Steps with actions [..., A], without resets."""

@@ -22,11 +22,11 @@ _STARTS = {"open": (0.0, 0.0)}
 _CORNER = (-0.8, -0.8)
 _START_NOISE = 0.05
 _GOAL = (0.8, 0.8)
-_MAX_STEP = 0.1
+MAX_STEP = 0.1
 # The point keeps this far from walls. Half a step is what it takes for the
 # straight line between successive positions to miss them, corners included,
 # though the point moves along x first and then along y.
-_CLEARANCE = _MAX_STEP / 2
+_CLEARANCE = MAX_STEP / 2
 # Walls and goal lie on multiples of 0.05, so that walls with their clearance
 # are whole grid cells.
 _SPACING = 0.025
@@ -90,7 +90,7 @@ class PointMaze:
     before = state.pipeline_state
     position = before
     for axis in (0, 1):
-      move = _MAX_STEP * jnp.clip(action[axis], -1, 1)
+      move = MAX_STEP * jnp.clip(action[axis], -1, 1)
       position = position.at[axis].set(self._slide(position, move, axis))
     nearer = self.distance(before) - self.distance(position)
     return self._state(position, nearer)
@@ -152,7 +152,7 @@ def _steps_to_goal(blocked: np.ndarray, goal: np.ndarray) -> np.ndarray:
     count += 1
     spread = np.logical_or.reduce(
       [_shift(reached, dx, dy) & allowed for dx, dy, allowed in moves])
-    steps[spread & ~reached] = count * _SPACING / _MAX_STEP
+    steps[spread & ~reached] = count * _SPACING / MAX_STEP
     reached = spread
   return steps
 

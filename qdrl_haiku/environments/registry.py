@@ -22,6 +22,7 @@ from qdrl_haiku.environments import (
   playground,
   point_maze,
   randomizing,
+  sparse_maze,
   validation,
 )
 from qdrl_haiku.environments.environment import MAX_EPISODE_LENGTH, Environment
@@ -69,6 +70,7 @@ OURS: dict[str, Entry] = {
   "rastrigin": Entry(lambda: functions.rastrigin_function, 1, backends=()),
   "rastrigin_pair": Entry(
     lambda: functions.rastrigin_pair_function, 1, backends=()),
+  "sparse_maze": Entry(lambda: sparse_maze.SparseMaze, 100, backends=()),
   "sphere": Entry(lambda: functions.sphere_function, 1, backends=())}
 for _name, _task, _robots in (
   ("uni", brax_tasks.uni_task, brax_tasks.UNI_ROBOTS),
@@ -292,8 +294,8 @@ class EnvironmentConfig(Settings):
     needs="playground", may_change=True)
   maze_layout: str | None = setting(
     None,
-    "Walls of point_maze: maze (the default), open, block, block_above_shut or "
-    "block_below_shut.",
+    "Walls of point_maze and sparse_maze: maze (the default), open, block, "
+    "block_above_shut or block_below_shut.",
     needs="maze")
 
   def missing(self) -> Mapping[str, Missing]:
@@ -301,7 +303,7 @@ class EnvironmentConfig(Settings):
     name = self.env_name
     parts = {
       "arguments": (":" in name, "takes none from command lines"),
-      "maze": (name == "point_maze", "has no layout"),
+      "maze": (name in ("point_maze", "sparse_maze"), "has no layout"),
       "playground": (name.startswith("playground:"), "is none of Playground's"),
       "robot": (names_robot_file(name), "is no robot's file")}
     return {

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from qdrl_haiku import prng, skills, specs, trees
 from qdrl_haiku.environments.interface import BatchedEnvironment, State
-from qdrl_haiku.types import Array, Key
+from qdrl_haiku.types import Array, Key, Tree
 
 Sampling = Literal["fixed", "episode"] | Callable[[State], Array]
 
@@ -53,7 +53,7 @@ class SkillEnvironment(BatchedEnvironment):
     self.observation_spec = self.seen.spec
     self.action_spec, self.abilities = env.action_spec, env.abilities
     self.episode_length, self.descriptor = env.episode_length, env.descriptor
-    self.objectives = env.objectives
+    self.objectives, self.tunables = env.objectives, env.tunables
 
   def reset(self, key: Key) -> State:
     """Starts one episode per key [...], with skills."""
@@ -77,7 +77,7 @@ class SkillEnvironment(BatchedEnvironment):
     return _with_returns(state, nothing, so_far)
 
   def step(
-    self, state: State, action: Array, pool: State | None = None
+    self, state: State, action: Array, pool: State | None = None, *more: Tree
   ) -> State:
     """Steps as `Environment.step` does; skills of the pool aren't read.
 
@@ -87,7 +87,7 @@ class SkillEnvironment(BatchedEnvironment):
     before = state.info
     skill = before["skill"]
     # The inner environment reads neither observation nor skill.
-    state = self.env.step(state, action, pool)
+    state = self.env.step(state, action, pool, *more)
     ended = state.done[..., None] > 0
     next_skill = jnp.where(ended, self._next(state, skill), skill)
     state = self._with_skill(state, skill, next_skill)

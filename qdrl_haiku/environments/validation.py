@@ -13,8 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from qdrl_haiku import platform, specs, trees
+from qdrl_haiku import checks, platform, specs, trees
 from qdrl_haiku.environments.interface import BatchedEnvironment, State
+from qdrl_haiku.hyperparameter import Hyperparameter
 from qdrl_haiku.types import Array, Key, Tree
 
 _NUM_STEPS = 8
@@ -57,6 +58,28 @@ def declared_observation(env: object) -> specs.Observation | None:
   size = _declared_size(env, "observation_size")
   # brax says the shapes of a dict there.
   return None if isinstance(size, Mapping) else specs.observation_spec(size)
+
+
+def declared_tunables(env: Any) -> dict[str, Hyperparameter]:
+  """Returns the tunables that an environment declares, by name."""
+  declared = dict(getattr(env, "tunables", {}))
+  kind = type(env).__name__
+  for name, value in declared.items():
+    where = f"env={kind}: tunables[{name!r}]"
+    if not isinstance(value, Hyperparameter) or value.default is None:
+      raise ValueError(
+        f"{where}={value!r} is no environments.Hyperparameter with a default; "
+        "give one.")
+    if ":" in name or not name:
+      raise ValueError(
+        f"{where}: a name can't be empty or have a colon; rename it.")
+    value.check(f"{where} has default={value.default}, which", value.default)
+  if declared and not checks.takes_arguments(env.step, 3):
+    raise ValueError(
+      f"env={kind} has tunables, and its step takes no third argument; let it "
+      "take (state, action, tunables), and pass them on where it wraps another "
+      "environment.")
+  return declared
 
 
 def _declared_size(env: object, name: str) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 from qdrl_haiku import checks
 from qdrl_haiku.environments import interface, validation
 from qdrl_haiku.environments.interface import Descriptor, Objectives, State
-from qdrl_haiku.types import Array, Key
+from qdrl_haiku.types import Array, Key, Tree
 
 StateDescriptorFn = Callable[[State], Array]
 """State of the environment -> the state's descriptor [D]."""
@@ -37,7 +37,7 @@ class Wrapper(Around):
   ) -> None:
     """Wraps an environment; what isn't given is that of `env`."""
     validation.check_valid_environment(env)
-    self.env = env
+    self.env: Any = env
     self._change = change
     self.objectives: Objectives | None = (
       objectives or getattr(env, "objectives", None))
@@ -48,9 +48,9 @@ class Wrapper(Around):
     """Draws an initial state."""
     return self._change(self.env.reset(rng))
 
-  def step(self, state: State, action: Array) -> State:
+  def step(self, state: State, action: Array, *tunables: Tree) -> State:
     """Advances by one step with action [A]."""
-    return self._change(self.env.step(state, action))
+    return self._change(self.env.step(state, action, *tunables))
 
 
 def with_descriptor(

@@ -1,5 +1,6 @@
 """Learners: pure functions that turn transitions into better agents."""
 
+from qdrl_haiku.hyperparameter import Hyperparameter
 from qdrl_haiku.learners.base import (
   Descent,
   Learner,
@@ -20,7 +21,6 @@ from qdrl_haiku.learners.dqn import DQNConfig, DQNGenotype, DQNState, dqn
 from qdrl_haiku.learners.hyperparameters import (
   COMMON as COMMON_HYPERPARAMETERS,
 )
-from qdrl_haiku.learners.hyperparameters import Hyperparameter
 from qdrl_haiku.learners.ppo import PPOConfig, PPOGenotype, PPOState, ppo
 from qdrl_haiku.learners.pqn import PQNConfig, PQNState, pqn
 from qdrl_haiku.learners.registry import make_learner

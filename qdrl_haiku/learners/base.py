@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import optax
 
 from qdrl_haiku import networks, types
-from qdrl_haiku.learners.hyperparameters import Hyperparameter
+from qdrl_haiku.hyperparameter import Hyperparameter
 from qdrl_haiku.learners.statistics import ObservationStatistics
 
 ActFn = Callable[

@@ -6,10 +6,8 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from qdrl_haiku.config import Settings, UsersOwn, setting
-from qdrl_haiku.learners.hyperparameters import (
-  OF_TEMPERATURES,
-  Hyperparameter,
-)
+from qdrl_haiku.hyperparameter import Hyperparameter
+from qdrl_haiku.learners.hyperparameters import OF_TEMPERATURES
 from qdrl_haiku.networks import Cell, NetworkConfig, OwnNetworks
 
 _WINDOW, *_RECURRENT = ALL_MEMORIES = ("window", "gru", "lstm")

@@ -9,9 +9,9 @@ import distrax
 import jax.numpy as jnp
 
 from qdrl_haiku import eager, networks, ranges, specs, types
+from qdrl_haiku.hyperparameter import Hyperparameter
 from qdrl_haiku.learners import base, hyperparameters, statistics
 from qdrl_haiku.learners.config import AgentConfig
-from qdrl_haiku.learners.hyperparameters import Hyperparameter
 
 HYPERPARAMETERS = {
   "epsilon": Hyperparameter(

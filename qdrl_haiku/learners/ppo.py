@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from qdrl_haiku import eager, losses, policies, ranges, specs, types
 from qdrl_haiku import networks as networks_lib
+from qdrl_haiku.hyperparameter import Hyperparameter
 from qdrl_haiku.learners import (
   base,
   hyperparameters,
@@ -17,7 +18,6 @@ from qdrl_haiku.learners import (
 )
 from qdrl_haiku.learners.check import check_learner_rollout
 from qdrl_haiku.learners.config import ALL_MEMORIES, RolloutAgentConfig
-from qdrl_haiku.learners.hyperparameters import Hyperparameter
 from qdrl_haiku.learners.with_memory.remembering import remembering
 
 _OWN = {

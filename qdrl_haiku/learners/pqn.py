@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from qdrl_haiku import eager, losses, platform, ranges, specs, types
 from qdrl_haiku import networks as networks_lib
+from qdrl_haiku.hyperparameter import Hyperparameter
 from qdrl_haiku.learners import (
   base,
   epsilon_greedy,
@@ -22,7 +23,6 @@ from qdrl_haiku.learners import (
 from qdrl_haiku.learners.check import check_learner_rollout
 from qdrl_haiku.learners.config import RolloutAgentConfig
 from qdrl_haiku.learners.dqn import DQNGenotype
-from qdrl_haiku.learners.hyperparameters import Hyperparameter
 from qdrl_haiku.learners.with_memory.remembering import remembering
 
 _OWN = {

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 
 from qdrl_haiku import losses, types
+from qdrl_haiku.hyperparameter import Hyperparameter
 from qdrl_haiku.learners.config import RolloutAgentConfig
-from qdrl_haiku.learners.hyperparameters import Hyperparameter
 
 MAX_GRADIENT_NORM = Hyperparameter(
   1.0,

@@ -13,11 +13,11 @@ import jax.numpy as jnp
 from qdrl_haiku import eager, losses, platform, policies, ranges, specs, types
 from qdrl_haiku import networks as networks_lib
 from qdrl_haiku.config import setting
+from qdrl_haiku.hyperparameter import Hyperparameter
 from qdrl_haiku.learners import base, hyperparameters, sharing, statistics
 from qdrl_haiku.learners import config as config_lib
 from qdrl_haiku.learners.check import check_learner_update
 from qdrl_haiku.learners.config import SequenceAgentConfig
-from qdrl_haiku.learners.hyperparameters import Hyperparameter
 from qdrl_haiku.learners.with_memory.remembering import remembering
 from qdrl_haiku.networks import ResidualNetworkConfig
 

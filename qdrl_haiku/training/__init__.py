@@ -21,7 +21,11 @@ from qdrl_haiku.training.repertoires.describers import (
   make_describer,
 )
 from qdrl_haiku.training.repertoires.teachers import teacher
-from qdrl_haiku.training.search_spaces import search_space, with_hyperparameters
+from qdrl_haiku.training.search_spaces import (
+  search_space,
+  with_hyperparameters,
+  with_tunables,
+)
 from qdrl_haiku.training.setup import MapElites, Part, Setup
 from qdrl_haiku.training.skills import coverage_evaluation, skill_evaluation
 from qdrl_haiku.training.state import (

@@ -1,11 +1,11 @@
 """Makes search spaces of hyperparameters, by default or by specifications."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 
 import jax
 
-from qdrl_haiku import checks, learners, names, ranges, trees
+from qdrl_haiku import checks, environments, learners, names, ranges, trees
 from qdrl_haiku.learners.check import check_learner_defaults
 from qdrl_haiku.types import Hyperparams, Tree
 
@@ -42,8 +42,7 @@ def search_space(
       if name not in named:
         where = "search_space" if name in said else "given"
         refusals.refuse(
-          f"{where} names {name!r}, which is no hyperparameter of the learner; "
-          f"{names.nearest_name(name, named)}")
+          f"{where} names {name!r}, which is {_unknown(name, named)}")
       elif name in said and name in given:
         refusals.refuse(
           f"{_flag_of(name)}={given[name]} fixes what --search_space searches; "
@@ -63,6 +62,34 @@ def search_space(
   return jax.tree.unflatten(jax.tree.structure(hyperparams), found)
 
 
+def with_tunables(
+  learner: learners.Learner, env: environments.BatchedEnvironment
+) -> learners.Learner:
+  """Puts an environment's tunables among a learner's hyperparameters.
+
+  Args:
+    learner: which may heed them or not.
+    env: that agents collect in.
+
+  Returns:
+    The learner with hyperparameters `env/<name>`. Each agent then collects with
+    its own values, and is evaluated with the environment's defaults.
+
+  Raises:
+    ValueError: if the learner's hyperparameters are no dict.
+  """
+  declared = {environments.TUNABLE + k: x for k, x in env.tunables.items()}
+  if declared and type(learner.hyperparams) is not dict:
+    raise ValueError(
+      f"the learner's hyperparams are a {type(learner.hyperparams).__name__}, "
+      f"beside which there is no place for {', '.join(declared)}; make them a "
+      "dict.")
+  defaults = {name: x.default for name, x in declared.items()}
+  return learner if not declared else learner._replace(
+    hyperparams=learner.hyperparams | defaults,
+    declared={**learner.declared, **declared})
+
+
 def with_hyperparameters(
   learner: learners.Learner, given: Mapping[str, float]
 ) -> learners.Learner:
@@ -77,8 +104,7 @@ def with_hyperparameters(
           f"{', '.join(named)}; leave it out.")
       elif name not in named:
         refusals.refuse(
-          f"--hyperparam={name}={value:g} is no hyperparameter of the "
-          f"learner; {names.nearest_name(name, named)}")
+          f"--hyperparam={name}={value:g} is {_unknown(name, named)}")
       else:
         with refusals.noted():
           check_search_space_value(
@@ -94,6 +120,18 @@ def check_search_space_value(
   """Refuses a value of a known hyperparameter that is out of its range."""
   if known := _declaration(declared, name):
     known.check(where, value)
+
+
+def _unknown(name: str, known: Collection[str]) -> str:
+  """Says what a name isn't, and which is the nearest."""
+  prefix = environments.TUNABLE
+  if not name.startswith(prefix):
+    fix = names.nearest_name(name, known)
+    return f"no hyperparameter of the learner; {fix}"
+  tunables = [x for x in known if x.startswith(prefix)]
+  none = "it has none, so leave it out."
+  fix = names.nearest_name(name, tunables) if tunables else none
+  return f"no tunable of the environment; {fix}"
 
 
 def _flag_of(name: str) -> str:

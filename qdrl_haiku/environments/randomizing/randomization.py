@@ -69,7 +69,7 @@ class Randomized(Around):
       "values": values, "derived": derived, "key": noise_key,
       "past_actions": past})
 
-  def step(self, state: State, action: Array) -> State:
+  def step(self, state: State, action: Array, *tunables: Tree) -> State:
     """Advances by one step with action [A]."""
     info = dict(state.info)
     drawn = info.pop(_KEY)
@@ -85,7 +85,7 @@ class Randomized(Around):
     obs = drawn.get("observation", state.obs)
     state = state.replace(obs=obs, info=info)
     env = self._factors.change(self.env, values, drawn["derived"])
-    state = env.step(state, action)
+    state = env.step(state, action, *tunables)
     key = jax.random.fold_in(drawn["key"], 2)
     return self._sensed(state, drawn | {"key": key, "past_actions": past})
 

@@ -3,7 +3,8 @@
 import importlib
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -47,6 +48,7 @@ class Robot:
     self.backend = model.backend
     self.sys = model.sys
     self.task = task
+    self.tunables = task.tunables
     timestep = float(model.mj_model.opt.timestep)
     number = self._num_substeps = max(1, round(task.step_seconds / timestep))
     self.dt = number * timestep
@@ -98,8 +100,14 @@ class Robot:
     return State(
       physics, self.task.observe(state), zero, zero, info=self._info(state))
 
-  def step(self, state: State, action: Array) -> State:
+  def step(
+    self, state: State, action: Array,
+    tunables: Mapping[str, Array | float] = MappingProxyType({}),
+  ) -> State:
     """Advances by one step with action [A] in [-1, 1]."""
+    weights: dict[str, Any] = {
+      name: x.default for name, x in self.tunables.items()}
+    more = [weights | dict(tunables)] if weights else []
     action = jnp.clip(action, -1.0, 1.0)
     control = self._low + (action + 1) / 2 * (self._high - self._low)
 
@@ -115,7 +123,8 @@ class Robot:
       for x in (state.pipeline_state, physics))
     return state.replace(
       pipeline_state=physics, obs=self.task.observe(after),
-      reward=jnp.asarray(self.task.reward(before, after, action), jnp.float32),
+      reward=jnp.asarray(
+        self.task.reward(before, after, action, *more), jnp.float32),
       done=jnp.asarray(self.task.is_over(after), jnp.float32),
       info=self._info(after))
 
@@ -188,6 +197,8 @@ def from_mjcf(
     raise ValueError(
       f"task={task!r} has only one of describe and descriptor; give both.")
   for name, parameters in _CALLED_WITH.items():
+    if name == "reward" and made.tunables:
+      parameters += ("tunables",)
     if function := getattr(made, name):
       _check_takes(f"task={task!r}: {name}", function, *parameters)
   return Robot(model, made)

@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -10,8 +11,12 @@ import numpy as np
 
 from qdrl_haiku.environments.interface import Descriptor
 from qdrl_haiku.environments.robots.model import RobotModel
+from qdrl_haiku.hyperparameter import Hyperparameter
 from qdrl_haiku.types import Array, Key
 
+_EFFORT = {
+  "effort": Hyperparameter(0.05, "what the mean square of actions costs")}
+_Values = Mapping[str, Array | float]
 _FREE, _BALL, _SLIDE = 0, 1, 2
 _WIDTHS = {_FREE: (7, 6), _BALL: (4, 3)}
 _TOUCH_DISTANCE = 1e-3
@@ -163,9 +168,11 @@ class Task(NamedTuple):
     initial_noise: when an episode begins, the bound of uniform noise of joints,
       in radians or metres, and the standard deviation of all velocities.
     step_seconds: how long an action lasts, in seconds, as whole time steps.
+    tunables: what agents may tune of the reward, such as its terms' weights, by
+      name; then `reward` also takes their values [] by name.
   """
 
-  reward: Callable[[RobotState, RobotState, Array], Array]
+  reward: Callable[..., Array]
   is_over: Callable[[RobotState], Array] = lambda state: jnp.array(False)
   observe: Callable[[RobotState], Array] = without_place
   describe: Callable[[RobotState], Array] | None = None
@@ -173,6 +180,7 @@ class Task(NamedTuple):
   draw_goal: Callable[[Key], Array] | None = None
   initial_noise: float = 0.05
   step_seconds: float = 0.05
+  tunables: Mapping[str, Hyperparameter] = MappingProxyType({})
 
 
 def run(model: RobotModel) -> Task:
@@ -182,12 +190,14 @@ def run(model: RobotModel) -> Task:
   """
   root = model.root
 
-  def reward(before: RobotState, after: RobotState, action: Array) -> Array:
+  def reward(
+    before: RobotState, after: RobotState, action: Array, tunables: _Values
+  ) -> Array:
     moved = after.position(root)[0] - before.position(root)[0]
-    return moved / after.step_seconds - _effort(action)
+    return moved / after.step_seconds - _effort(action, tunables)
 
   return Task(
-    reward, describe=lambda state: state.position(root)[:2],
+    reward, tunables=_EFFORT, describe=lambda state: state.position(root)[:2],
     descriptor=Descriptor(("x", "y"), (-30.0, -30.0), (30.0, 30.0)))
 
 
@@ -199,12 +209,14 @@ def stand(model: RobotModel) -> Task:
   root = model.root
   height = _initial_height(model)
 
-  def reward(_: RobotState, after: RobotState, action: Array) -> Array:
+  def reward(
+    _: RobotState, after: RobotState, action: Array, tunables: _Values
+  ) -> Array:
     is_high = jnp.clip(after.position(root)[2] / height, 0, 1)
     is_upright = (after.upright(root) + 1) / 2
-    return is_high * is_upright - _effort(action)
+    return is_high * is_upright - _effort(action, tunables)
 
-  return Task(reward)
+  return Task(reward, tunables=_EFFORT)
 
 
 def reach(model: RobotModel) -> Task:
@@ -215,9 +227,11 @@ def reach(model: RobotModel) -> Task:
   """
   tip = model.names("body")[-1]
 
-  def reward(_: RobotState, after: RobotState, action: Array) -> Array:
+  def reward(
+    _: RobotState, after: RobotState, action: Array, tunables: _Values
+  ) -> Array:
     distance = jnp.linalg.norm(after.position(tip) - after.goal)
-    return -distance - _effort(action)
+    return -distance - _effort(action, tunables)
 
   def draw_goal(key: Key) -> Array:
     from mujoco import mjx
@@ -232,12 +246,13 @@ def reach(model: RobotModel) -> Task:
     towards = state.goal - state.position(tip)
     return jnp.concatenate([without_place(state), towards])
 
-  return Task(reward, observe=observe, draw_goal=draw_goal)
+  return Task(
+    reward, observe=observe, draw_goal=draw_goal, tunables=_EFFORT)
 
 
-def _effort(action: Array) -> Array:
-  """Returns what actions cost: a twentieth of their mean square."""
-  return 0.05 * jnp.mean(jnp.square(jnp.clip(action, -1, 1)))
+def _effort(action: Array, tunables: _Values) -> Array:
+  """Returns what actions cost, by default a twentieth of their mean square."""
+  return tunables["effort"] * jnp.mean(jnp.square(jnp.clip(action, -1, 1)))
 
 
 def _initial_height(model: RobotModel) -> float:

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 from qdrl_haiku import specs
 from qdrl_haiku.config import Settings, setting
+from qdrl_haiku.hyperparameter import Hyperparameter
 from qdrl_haiku.learners.config import AgentConfig
-from qdrl_haiku.learners.hyperparameters import Hyperparameter
 from qdrl_haiku.learners.registry import BASES
 from qdrl_haiku.learners.with_skills.dads import DADSConfig, dads_objective
 from qdrl_haiku.learners.with_skills.diayn import DIAYNConfig, diayn_objective

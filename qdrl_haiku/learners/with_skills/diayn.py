@@ -8,8 +8,8 @@ import jax.numpy as jnp
 
 from qdrl_haiku import networks, skills, specs, types
 from qdrl_haiku.config import setting
+from qdrl_haiku.hyperparameter import Hyperparameter
 from qdrl_haiku.learners import base
-from qdrl_haiku.learners.hyperparameters import Hyperparameter
 from qdrl_haiku.learners.with_skills.objective import (
   TASK_REWARD_WEIGHT,
   ObjectiveConfig,

@@ -6,8 +6,8 @@ from typing import ClassVar, NamedTuple
 
 from qdrl_haiku import networks, skills, specs, types
 from qdrl_haiku.config import Settings, setting
+from qdrl_haiku.hyperparameter import Hyperparameter
 from qdrl_haiku.learners import base, statistics
-from qdrl_haiku.learners.hyperparameters import Hyperparameter
 
 ADAM = base.Optimizer()
 """The optimiser of all that objectives learn."""

@@ -7,12 +7,12 @@ import jax
 import jax.numpy as jnp
 
 from qdrl_haiku import eager, specs, types
+from qdrl_haiku.hyperparameter import Hyperparameter
 from qdrl_haiku.learners import base, statistics
 from qdrl_haiku.learners.check import (
   check_learner_rollout,
   check_learner_update,
 )
-from qdrl_haiku.learners.hyperparameters import Hyperparameter
 from qdrl_haiku.learners.with_skills.objective import (
   ADAM,
   SkillGenotype,

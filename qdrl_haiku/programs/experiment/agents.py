@@ -19,6 +19,13 @@ def make_experiment_agent(config: Config) -> training.Setup:
   Raises:
     ValueError: if a setting doesn't fit the environment or the learner.
   """
+  setup = make_default_agent(config)
+  return setup._replace(
+    learner=training.with_hyperparameters(setup.learner, config.hyperparams))
+
+
+def make_default_agent(config: Config) -> training.Setup:
+  """Makes the same, but with the defaults of all hyperparameters."""
   env = config.environment.make()
   # One whose states can't be kept has one set of instances.
   eval_env = env if env.abilities.copies_states else config.environment.make()
@@ -33,8 +40,19 @@ def make_experiment_agent(config: Config) -> training.Setup:
     if settings.coverage_cells is not None:
       evaluate = training.coverage_evaluation(eval_env, settings.coverage_cells)
       setup = setup._replace(evaluate=evaluate)
-  learner = training.with_hyperparameters(setup.learner, config.hyperparams)
-  return setup._replace(learner=learner)
+  if _tunes_environment(config, env):
+    setup = setup._replace(learner=training.with_tunables(setup.learner, env))
+  return setup
+
+
+def _tunes_environment(
+  config: Config, env: environments.BatchedEnvironment
+) -> bool:
+  """Returns whether any tunable is searched, by default too, or given."""
+  names = [*config.search_space, *config.hyperparams]
+  is_searched = any(x.search is not None for x in env.tunables.values())
+  return (is_searched and not config.search_space) or any(
+    name.startswith(environments.TUNABLE) for name in names)
 
 
 def make_skill_objective(

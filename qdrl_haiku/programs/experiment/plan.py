@@ -18,7 +18,7 @@ from qdrl_haiku import (
 )
 from qdrl_haiku import config as config_lib
 from qdrl_haiku.config import Settings
-from qdrl_haiku.programs.experiment.agents import make_experiment_agent
+from qdrl_haiku.programs.experiment.agents import make_default_agent
 from qdrl_haiku.programs.experiment.config import Config
 from qdrl_haiku.programs.runs import repertoire_files
 from qdrl_haiku.programs.storage.directory import RunDirectory
@@ -74,7 +74,7 @@ def plan_experiment(config: Config) -> Plan:
       # Also where the environment can't be made.
       with refusals.noted():
         check_hyperparameters(given)
-    setup = make_experiment_agent(dataclasses.replace(config, hyperparams={}))
+    setup = make_default_agent(config)
     learner = setup.learner
     # What can't be as it is said is looked at as it is by default.
     search_space = training.search_space(learner.hyperparams)

@@ -352,6 +352,10 @@ def test_the_physics_follows_from_the_file(tmp_path, change, backend, words):
     ([], {"task": lambda: _task()}, "takes (); let it take (model)"),
     ([], {"task": _task(reward=lambda state, action: 0.0)},
       "reward takes (state, action); let it take (before, after, action)"),
+    ([], {"task": _task(
+      reward=lambda before, after, action: 0.0,
+      tunables={"w": environments.Hyperparameter(1.0, "a weight")})},
+      "let it take (before, after, action, tunables)"),
     ([], {"task": "tasks"}, "package.module:function")])
 def test_broken_files_and_tasks_are_refused(tmp_path, changes, kwargs, words):
   path = _write(tmp_path, *changes)
