@@ -4,10 +4,14 @@ On a CPU XLA calls a library for each product of a batch and merges nothing with
 it; a multiplication and a sum become part of the loop around them. This makes
 steps of brax's robots, which turn vectors of three numbers, 10 to 30 % faster.
 Scatters become loops, since they can't be part of a larger kernel (`batching`).
+
+Decompositions are done a few at a time. jaxlib shares the matrices of a large
+batch among XLA's threads and waits in one of them: as many decompositions at
+once as there are threads wait for ever.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -21,6 +25,10 @@ from qdrl_haiku.types import Array
 _MOST_MULTIPLICATIONS = 64
 # Writes up to which a scatter is replaced; with more, memory matters most.
 _MOST_WRITES = 64
+_DECOMPOSITIONS = frozenset(
+  {"cholesky", "custom_linear_solve", "lu", "triangular_solve"})
+# A batch of fewer than 200,000 multiplications is done by the thread itself.
+_MOST_AT_ONCE = 50_000
 
 
 def rewrite_small_operations(jaxpr: ClosedJaxpr) -> ClosedJaxpr:
@@ -70,6 +78,8 @@ def _apply(equation: JaxprEqn, operands: list[Array]) -> Sequence[Array]:
     return [_multiply_and_sum(lhs, rhs, params["dimension_numbers"])]
   if _is_small_scatter(equation):
     return [_scatter(equation, *operands)]
+  if primitive.name in _DECOMPOSITIONS:
+    return _few_at_once(equation)(*operands)
   if any(_has_any(x.jaxpr) for x in operation_jaxprs(equation)):
     if primitive.name == "jit":
       return _evaluate(params["jaxpr"], operands)
@@ -80,6 +90,37 @@ def _apply(equation: JaxprEqn, operands: list[Array]) -> Sequence[Array]:
         is_leaf=_is_closed)
   results = primitive.bind(*operands, **primitive.get_bind_params(params))
   return results if primitive.multiple_results else [results]
+
+
+def _few_at_once(equation: JaxprEqn) -> Callable[..., list[Array]]:
+  """Returns a decomposition of one matrix; it cuts batches into small ones."""
+  primitive, params = equation.primitive, equation.params
+  numbers = max(x.size for x in map(_spec, equation.invars))
+  few = max(1, int(_MOST_AT_ONCE / max(numbers, 1) ** 1.5))
+
+  def decompose(*operands: Array) -> list[Array]:
+    results = primitive.bind(*operands, **primitive.get_bind_params(params))
+    return results if primitive.multiple_results else [results]
+
+  def of_batch(
+    size: int, is_batched: Sequence[bool], *operands: Array
+  ) -> tuple[list[Array], list[bool]]:
+    batched = [x for x, b in zip(operands, is_batched, strict=True) if b]
+
+    def of_one(batched: Sequence[Array]) -> list[Array]:
+      turn = iter(batched)
+      return decompose(*(
+        next(turn) if b else x
+        for x, b in zip(operands, is_batched, strict=True)))
+
+    results = (
+      jax.vmap(of_one)(batched) if size <= few
+      else lax.map(of_one, batched, batch_size=few if few > 1 else None))
+    return results, [True] * len(results)
+
+  made = jax.custom_batching.custom_vmap(decompose)
+  made.def_vmap(of_batch)
+  return made
 
 
 def _multiply_and_sum(lhs: Array, rhs: Array, dimension_numbers: Any) -> Array:
@@ -170,9 +211,10 @@ def _is_small_scatter(equation: JaxprEqn) -> bool:
 
 
 def _has_any(jaxpr: Jaxpr) -> bool:
-  """Returns whether a jaxpr, or one within it, has small operations."""
+  """Returns whether a jaxpr, or one within it, has what is replaced."""
   return any(
-    _is_small_product(equation)
+    equation.primitive.name in _DECOMPOSITIONS
+    or _is_small_product(equation)
     or _is_small_scatter(equation)
     or any(_has_any(x.jaxpr) for x in operation_jaxprs(equation))
     for equation in jaxpr.eqns)

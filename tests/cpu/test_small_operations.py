@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax.extend.core import jaxpr_as_fun
 
-from qdrl_haiku.cpu import small_operations
+from qdrl_haiku.cpu import batching, small_operations
 
 _X = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
 
@@ -127,3 +127,24 @@ def test_a_scatter_may_write_a_literal(dtype):
 ], ids=["large", "clipped", "applied"])
 def test_what_has_no_replacement_stays_what_it_is(function, name):
   assert name in _check(function, jnp.asarray(_X))[1]
+
+
+@pytest.mark.parametrize("size,is_cut", [(8, False), (1000, True)])
+def test_large_batches_of_decompositions_are_cut_and_keep_their_bits(
+  size, is_cut
+):
+  """Uncut, as many at once as there are threads would wait for ever."""
+  matrix, vectors = jnp.ones((6, 6)), jnp.ones((6, 2))
+
+  def solve(matrix, vectors):
+    return jax.scipy.linalg.solve(matrix, vectors, assume_a="pos")
+
+  factors, vectors = (
+    jax.random.normal(jax.random.key(i), (size, *x.shape))
+    for i, x in enumerate((matrix, vectors)))
+  matrices = factors @ factors.swapaxes(1, 2) + jnp.eye(6)
+  few = batching.rewrite_for_batching(solve, matrix, vectors[0])
+  loops = str(jax.make_jaxpr(few)(matrices, vectors)).count("scan[")
+  assert loops == (2 if is_cut else 0)
+  np.testing.assert_array_equal(
+    few(matrices, vectors), jax.jit(jax.vmap(solve))(matrices, vectors))
