@@ -106,13 +106,14 @@ def update_statistics(
   batch_count = jnp.sum(valid.astype(jnp.float32))
   count = statistics.num_observations + batch_count
   share = batch_count / jnp.maximum(count, 1.0)
+  # XLA multiplies by it on one device, and would divide on several.
+  inverse = 1.0 / jnp.maximum(batch_count, 1.0)
   for i, batch in floats.items():
     counts = jnp.expand_dims(valid, tuple(range(1, batch.ndim)))
     batch = jnp.where(counts, batch, 0.0)
-    batch_mean = jnp.sum(batch, axis=0) / jnp.maximum(batch_count, 1.0)
+    batch_mean = jnp.sum(batch, axis=0) * inverse
     deviation = jnp.where(counts, batch - batch_mean, 0.0)
-    batch_variance = jnp.sum(jnp.square(deviation), axis=0) / jnp.maximum(
-      batch_count, 1.0)
+    batch_variance = jnp.sum(jnp.square(deviation), axis=0) * inverse
     delta = jnp.where(batch_count > 0, batch_mean - means[i], 0.0)
     means[i] = means[i] + delta * share
     variances[i] = (

@@ -154,14 +154,13 @@ def _after(steps, placement):
    [[(1,)], [(8,)], [_after(40, "2x2"), _after(80, 4), _after(120, "2x2")]]),
   ([*_PBT, "--population_size=4", "--memory=gru:3", "--sequence_length=6",
     "--burn_in=2"], [[(1,)], [_after(40, 2), _after(80, 1), _after(120, 4)]]),
-  ([*_PPO, "--memory=lstm:3", "--num_envs=4"],
-   [[(1,)], [_after(40, 1), _after(120, 2)]]),
+  ([*_PPO, "--memory=lstm:3", "--num_envs=4"], [[(1,)], [(4,)]]),
   # In 8, 7 and 9 slots.
   ([*_PBT, "--population_size=7"],
    [[(1,)], [_after(40, 4), _after(80, 1), _after(120, 3)]]),
   ([*_PBT, "--population_size=8", "--controller=pb2", "--num_timesteps=240"],
    [[(1,)], [(4,)]]),
-  (_PPO, [[(1,)], [_after(40, 1), _after(120, 2)]]),
+  (_PPO, [[(1,)], [_after(40, 2), _after(120, 1)]]),
   ([
      *_REPERTOIRE, "--learner=td3", "--emitter=pbt:4,dcrl:4,ascii:4,qdpg:4",
      "--num_critic_steps=4", "--num_policy_steps=3", "--adding=adaptive",
