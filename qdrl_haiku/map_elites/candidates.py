@@ -20,6 +20,11 @@ class Candidates(NamedTuple):
   valid: Array  # bool [B], whether all of an individual is finite.
   hashes: tuple[Array, Array]  # uint32 [B] each, of the genotypes.
 
+  def best_first(self) -> Array:
+    """Returns their order: the valid, the fittest, the least descriptor."""
+    axes = jnp.unstack(self.descriptors, axis=1)
+    return order_of_candidates(~self.valid, -self.fitness, *axes, *self.hashes)
+
 
 def canonical_in_repertoire(x: Array) -> Array:
   """Returns float32 without negative zeros, so that equals have equal bits."""
@@ -31,6 +36,17 @@ def count_outside(before: Array, outside: Array) -> Array:
   """Returns a count with that of `outside` added, at most 2^31 - 1."""
   more = jnp.sum(outside, dtype=jnp.int32)
   return jnp.minimum(before, checks.LARGEST - more) + more
+
+
+def order_of_candidates(*keys: Array) -> Array:
+  """Returns the indices, int32, that sort keys [N], the first one foremost."""
+  numbers = jnp.arange(keys[0].size, dtype=jnp.int32)
+  return jax.lax.sort((*keys, numbers), num_keys=1 + len(keys))[-1]
+
+
+def scatter_candidates(order: Array, values: Array) -> Array:
+  """Returns values [N] in the places that a permutation [N] gives them."""
+  return jnp.zeros_like(values).at[order].set(values, unique_indices=True)
 
 
 def hash_for_repertoire(leaves: Sequence[Array]) -> tuple[Array, Array]:

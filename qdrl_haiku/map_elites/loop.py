@@ -1,8 +1,4 @@
-"""A generation of MAP-Elites: ask, evaluate, add, tell, improve, measure.
-
-Pure functions, to be compiled as one or scanned; on plain arrays as well as on
-agents.
-"""
+"""A generation of MAP-Elites, in pure functions: ask, evaluate, add, tell."""
 
 from collections.abc import Callable
 
@@ -12,11 +8,7 @@ import jax.numpy as jnp
 from qdrl_haiku import checks, platform
 from qdrl_haiku.map_elites.containers.container import Container, fill_container
 from qdrl_haiku.map_elites.describers import EPISODES, Describer
-from qdrl_haiku.map_elites.emitters.emitter import (
-  Emitter,
-  Evaluated,
-  check_emitter_ask,
-)
+from qdrl_haiku.map_elites.emitters.emitter import Emitter, Evaluated
 from qdrl_haiku.map_elites.repertoire import Repertoire
 from qdrl_haiku.prng import OfGeneration
 from qdrl_haiku.types import Array, Key, Metrics, Tree
@@ -99,17 +91,15 @@ def ask(
 ) -> tuple[Tree, Tree, Tree]:
   """Makes the individuals to be evaluated in a generation, whose key it takes.
 
-  Returns B + R individuals, the emitter's and then those that the container
-  wants to be evaluated again; the container's contents and the emitter's state.
+  They are B + R, the emitter's and then those that the container wants to be
+  evaluated again. Returns the container's contents and the emitter's state too.
   """
-  shown = container.show(contents)
-  asked = emitter.ask(state, shown, jax.random.fold_in(key, OfGeneration.ASK))
-  genotypes, state = check_emitter_ask(emitter, shown, asked)
+  genotypes, state = emitter.asked(
+    state, container.show(contents), jax.random.fold_in(key, OfGeneration.ASK))
   if container.again is not None:
     drawn, contents = container.again.ask(
       contents, jax.random.fold_in(key, OfGeneration.RESAMPLE))
-    genotypes = jax.tree.map(
-      lambda *x: jnp.concatenate(x), genotypes, drawn)
+    genotypes = jax.tree.map(lambda *x: jnp.concatenate(x), genotypes, drawn)
   return genotypes, contents, state
 
 

@@ -5,7 +5,6 @@ arXiv:1504.04909.
 """
 
 import dataclasses
-import functools
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -15,13 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from qdrl_haiku import trees
-from qdrl_haiku.map_elites import storage
-from qdrl_haiku.map_elites.candidates import (
-  Candidates,
-  canonical_in_repertoire,
-  count_outside,
-  hash_for_repertoire,
-)
+from qdrl_haiku.map_elites import candidates, storage
+from qdrl_haiku.map_elites.candidates import Candidates
 from qdrl_haiku.map_elites.tessellation import Tessellation, Unstructured
 from qdrl_haiku.types import Array, Key, Tree
 
@@ -31,10 +25,7 @@ alike; C or more for those that aren't kept."""
 CELLS = "cells"
 
 
-@functools.partial(
-  jax.tree_util.register_dataclass, meta_fields=["container"], data_fields=[
-    "genotypes", "fitness", "descriptors", "num_outside", "tessellation",
-    "extras", "weights"])
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class Repertoire:
   """Holds the fittest of each of C cells, or what another `Container` shows.
@@ -61,7 +52,7 @@ class Repertoire:
   tessellation: Tessellation
   extras: dict[str, Tree] = dataclasses.field(default_factory=dict)
   weights: Array | None = None
-  container: str = ""
+  container: str = dataclasses.field(default="", metadata={"static": True})
 
   def __init_subclass__(cls) -> None:
     """Says what became of subclasses, which were containers once."""
@@ -187,7 +178,7 @@ class Repertoire:
       self, genotypes=jax.tree.map(write, self.genotypes, new.genotypes),
       fitness=write(self.fitness, new.fitness),
       descriptors=write(self.descriptors, new.descriptors),
-      num_outside=count_outside(self.num_outside, outside),
+      num_outside=candidates.count_outside(self.num_outside, outside),
       extras=jax.tree.map(write, self.extras, new.extras))
 
   def candidates(
@@ -197,8 +188,8 @@ class Repertoire:
     """Returns a batch as it is stored; refuses one of another kind."""
     genotypes, fitness, descriptors = jax.tree.map(
       jnp.asarray, (genotypes, fitness, descriptors))
-    fitness = canonical_in_repertoire(fitness)
-    descriptors = canonical_in_repertoire(descriptors)
+    fitness, descriptors = map(
+      candidates.canonical_in_repertoire, (fitness, descriptors))
     num_dimensions = self.descriptors.shape[1]
     # Fitness of another rank is what is told, rather than what it's beside.
     size = (*(fitness if fitness.ndim == 1 else descriptors).shape, 0)[0]
@@ -217,7 +208,7 @@ class Repertoire:
         f" [B, {num_dimensions}].")
     return Candidates(
       *found, trees.all_finite_leaves(found),
-      hash_for_repertoire(jax.tree.leaves(genotypes)))
+      candidates.hash_for_repertoire(jax.tree.leaves(genotypes)))
 
   def sample_cells(self, key: Key, n: int) -> Array:
     """Draws n occupied cells by their weights, with replacement.
@@ -285,15 +276,15 @@ class Repertoire:
 
 def best_of_cells(repertoire: Repertoire, new: Candidates) -> Array:
   """Decides for the fittest of each cell, as a `PlacesFn`."""
-  cells, num_cells = repertoire.tessellation, repertoire.fitness.shape[0]
-  assert not isinstance(cells, Unstructured)
+  cells = repertoire.tessellation.cells_for("container=cells")
+  num_cells = repertoire.fitness.shape[0]
   found = jnp.where(new.valid, cells.cell(new.descriptors), num_cells)
   axes = jnp.unstack(new.descriptors, axis=1)
   keys = (found, -new.fitness, *axes, *new.hashes)
   numbers = jnp.arange(found.size)
   *sorted_keys, order = jax.lax.sort((*keys, numbers), num_keys=len(keys))
-  best = jnp.diff(sorted_keys[0], prepend=-1) != 0
-  best = jnp.zeros(numbers.shape, bool).at[order].set(best, unique_indices=True)
+  best = candidates.scatter_candidates(
+    order, jnp.diff(sorted_keys[0], prepend=-1) != 0)
   incumbents = repertoire.fitness.at[found].get(mode="fill", fill_value=jnp.inf)
   is_kept = best & (new.fitness > incumbents)
   return jnp.where(is_kept, found, num_cells + numbers)

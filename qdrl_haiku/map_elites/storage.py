@@ -27,12 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from qdrl_haiku import __version__, files, trees
-from qdrl_haiku.map_elites.tessellation import (
-  CVT,
-  Grid,
-  Tessellation,
-  Unstructured,
-)
+from qdrl_haiku.map_elites import tessellation as tessellation_lib
 from qdrl_haiku.types import Tree
 
 _FORMAT = 1
@@ -58,7 +53,7 @@ def store_repertoire(
   cells_of = settings.get("grid") or settings
   if "centroids" in cells_of:
     arrays["centroids"] = np.asarray(cells_of.pop("centroids"))
-  elif isinstance(tessellation, Grid):
+  elif isinstance(tessellation, tessellation_lib.Grid):
     arrays["centroids"] = np.asarray(tessellation.centroids)
   record["tessellation"] = {"kind": tessellation.kind, **settings}
   stored, dtypes = {name: fields[name] for name in _TREES}, {}
@@ -166,21 +161,20 @@ def _as_of_now(record: dict[str, Any]) -> dict[str, Any]:
 
 def make_stored_tessellation(
   record: dict[str, Any], arrays: Any
-) -> Tessellation:
+) -> tessellation_lib.Tessellation:
   """Returns the tessellation that a file describes."""
   settings = dict(record["tessellation"])
-
-  def cells(settings: dict[str, Any]) -> Grid | CVT:
-    if "shape" in settings:
-      return Grid(**settings)
-    return CVT(jnp.asarray(arrays["centroids"]), **settings)
-
-  if settings.pop("kind") in ("grid", "cvt"):
-    return cells(settings)
+  kind = settings.pop("kind")
+  cells: Any = settings if kind in ("grid", "cvt") else settings["grid"]
+  if cells and "shape" in cells:
+    cells = tessellation_lib.Grid(**cells)
+  elif cells:
+    cells = tessellation_lib.CVT(jnp.asarray(arrays["centroids"]), **cells)
+  if kind in ("grid", "cvt"):
+    return cells
   # In files of 0.4 there are settings of containers, too.
-  grid = settings["grid"]
-  return Unstructured(
-    settings["num_cells"], settings["num_dimensions"], grid and cells(grid))
+  return tessellation_lib.Unstructured(
+    settings["num_cells"], settings["num_dimensions"], cells)
 
 
 def _names(tree: Tree) -> Any:

@@ -6,10 +6,9 @@ a NaN or an infinity to none: its cell is `num_cells`, which is out of range.
 """
 
 import dataclasses
-import functools
 import math
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, NoReturn, Self
 
 import jax
 import jax.numpy as jnp
@@ -44,10 +43,16 @@ class _Cells:
     beyond = (descriptors < lower) | (descriptors > upper)
     return jnp.any(beyond, axis=1) & _is_finite(descriptors)
 
+  def cells_for(self, setting: str) -> Self:
+    """Returns the cells that a setting needs."""
+    return self
 
-@functools.partial(
-  jax.tree_util.register_dataclass, data_fields=[],
-  meta_fields=["shape", "lower", "upper"])
+  def places_for(self, setting: str) -> NoReturn:
+    """Refuses a setting that needs places without cells."""
+    raise ValueError(f"{setting} is without cells; take tessellation=none.")
+
+
+@jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True)
 class Grid(_Cells):
   """Equal boxes, numbered in row-major order.
@@ -129,9 +134,7 @@ class Grid(_Cells):
     return jnp.where(_is_finite(descriptors), cells, self.num_cells)
 
 
-@functools.partial(
-  jax.tree_util.register_dataclass, data_fields=["centroids"],
-  meta_fields=["lower", "upper"])
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class CVT(_Cells):
   """Cells of the descriptors nearest to each centroid; `cvt` makes centroids.
@@ -146,8 +149,8 @@ class CVT(_Cells):
   """
 
   centroids: Array
-  lower: tuple[float, ...]
-  upper: tuple[float, ...]
+  lower: tuple[float, ...] = dataclasses.field(metadata={"static": True})
+  upper: tuple[float, ...] = dataclasses.field(metadata={"static": True})
 
   kind: ClassVar[str] = "cvt"
 
@@ -172,9 +175,7 @@ class CVT(_Cells):
     return jnp.where(_is_finite(descriptors), cells, self.num_cells)
 
 
-@functools.partial(
-  jax.tree_util.register_dataclass, data_fields=["grid"],
-  meta_fields=["num_cells", "num_dimensions"])
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Unstructured:
   """No cells but places: a descriptor doesn't say which place is its own.
@@ -186,8 +187,8 @@ class Unstructured:
       all elites, and the share of the places that are occupied.
   """
 
-  num_cells: int
-  num_dimensions: int
+  num_cells: int = dataclasses.field(metadata={"static": True})
+  num_dimensions: int = dataclasses.field(metadata={"static": True})
   grid: Grid | CVT | None = None
 
   kind: ClassVar[str] = "none"
@@ -201,6 +202,16 @@ class Unstructured:
     if self.grid is None:
       return jnp.zeros(descriptors.shape[0], bool)
     return self.grid.outside(descriptors)
+
+  def places_for(self, setting: str) -> Self:
+    """Returns the places that a setting needs."""
+    return self
+
+  def cells_for(self, setting: str) -> NoReturn:
+    """Refuses a setting that needs cells."""
+    raise ValueError(
+      f"{setting} needs cells, and with tessellation=none there are none; take "
+      "a grid or cvt.")
 
 
 Tessellation = Grid | CVT | Unstructured

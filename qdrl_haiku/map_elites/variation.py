@@ -3,7 +3,7 @@
 import functools
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -84,24 +84,20 @@ def weights_only(variation_fn: VariationFn) -> VariationFn:
   """Applies a variation to the networks' weights of a genotype only.
 
   All else (statistics, a log-temperature, hyperparameters) is the first
-  parent's. A leaf is a weight if a name on its path ends in
-  "params", such as `policy_params`; if none does in the whole genotype, each
-  float leaf is. What is below the name `hyperparams` is never a weight, nor is
-  a network's running state, see `is_running_state`.
+  parent's. A leaf is a weight if a name on its path ends in "params", such as
+  `policy_params`; if none does in the whole genotype, each float leaf is. What
+  is below the name `hyperparams` is never a weight, nor is a network's running
+  state, see `is_running_state`.
 
   Args:
     variation_fn: what varies the weights; it sees the genotypes with None in
       place of everything else, and returns the same tree.
-
-  Returns:
-    The variation of whole genotypes.
   """
 
   def vary(key: Key, x1: Tree, x2: Tree) -> Tree:
     chosen = find_varied_weights(x1)
     first, second = (pick_varied_weights(x, chosen) for x in (x1, x2))
-    varied = variation_fn(key, first, second)
-    return put_varied_weights(x1, chosen, varied)
+    return put_varied_weights(x1, variation_fn(key, first, second))
 
   return vary
 
@@ -112,14 +108,9 @@ def vary_elites(
 ) -> VariationFn:
   """Makes the variation that creates an agent from two of a repertoire.
 
-  `iso_line` varies the networks' weights; statistics and temperature
-  are the first parent's, and so are the hyperparameters, which `explore` then
-  changes as a controller changes those of a child.
-
-  Args:
-    iso_sigma: of the noise on each weight, >= 0.
-    line_sigma: of the step along the line through the parents, >= 0.
-    explore: such as `controllers.explore` makes.
+  `iso_line` varies the networks' weights; all else is the first parent's, also
+  the hyperparameters, which `explore` (such as `controllers.explore` makes)
+  then changes as a controller changes those of a child.
   """
   vary_weights = weights_only(functools.partial(
     iso_line, iso_sigma=iso_sigma, line_sigma=line_sigma))
@@ -143,9 +134,6 @@ def genetic_emitter(variation_fn: VariationFn, batch_size: int) -> Emitter:
     variation_fn: makes offspring, such as `iso_line` with its sigmas bound. Not
       called if the batch size is 0.
     batch_size: B, >= 0.
-
-  Returns:
-    The emitter; its state is ().
   """
 
   def ask(state: Tree, repertoire: Repertoire, key: Key) -> tuple[Tree, Tree]:
@@ -171,8 +159,8 @@ def emit_offspring(
 
 def find_varied_weights(
   genotype: Tree, is_weight: IsWeightFn | None = None
-) -> list[bool]:
-  """Returns which leaves are weights, see `weights_only`."""
+) -> Tree:
+  """Returns which leaves are weights, a tree of bools, see `weights_only`."""
   flat = jax.tree_util.tree_leaves_with_path(genotype)
   if is_weight is not None:
     chosen = [is_weight(path) for path, _ in flat]
@@ -189,38 +177,29 @@ def find_varied_weights(
     raise ValueError(
       f"there are no weights in the genotype {jax.tree.structure(genotype)}, so"
       " offspring would be copies; name those that may vary `..._params`.")
-  return chosen
+  return jax.tree.unflatten(jax.tree.structure(genotype), chosen)
 
 
 def is_running_state(path: jax.tree_util.KeyPath) -> bool:
-  """Returns whether a leaf is a network's running state, beside its weights.
-
-  It is `networks.Variables.state`: only a `state` right below a name that ends
-  in "params" counts, as a field `state` elsewhere may hold anything.
-  """
+  """Returns whether a leaf is a network's running state, beside its weights."""
+  # `networks.Variables.state`; a field `state` elsewhere may hold anything.
   names = [jax.tree_util.keystr((entry,), simple=True) for entry in path]
   return any(
     name == "state" and above.endswith("params")
     for above, name in itertools.pairwise(names))
 
 
-def pick_varied_weights(genotype: Tree, chosen: Sequence[bool]) -> Tree:
+def pick_varied_weights(genotype: Tree, chosen: Tree) -> Tree:
   """Returns a genotype with None in place of all but its weights."""
-  leaves, treedef = jax.tree.flatten(genotype)
-  pairs = zip(leaves, chosen, strict=True)
-  picked = [leaf if x else None for leaf, x in pairs]
-  return jax.tree.unflatten(treedef, picked)
+  return jax.tree.map(
+    lambda x, is_weight: x if is_weight else None, genotype, chosen)
 
 
-def put_varied_weights(
-  genotype: Tree, chosen: Sequence[bool], weights: Tree
-) -> Tree:
+def put_varied_weights(genotype: Tree, weights: Tree) -> Tree:
   """Returns a genotype with other weights, see `pick_varied_weights`."""
-  leaves, treedef = jax.tree.flatten(genotype)
-  new = iter(jax.tree.leaves(weights))
-  pairs = zip(leaves, chosen, strict=True)
-  put = [next(new) if x else leaf for leaf, x in pairs]
-  return jax.tree.unflatten(treedef, put)
+  return jax.tree.map(
+    lambda new, old: old if new is None else new, weights, genotype,
+    is_leaf=lambda x: x is None)
 
 
 class FlatWeights(NamedTuple):
@@ -245,8 +224,7 @@ def flat_weights(
     return flatten_util.ravel_pytree(weights)[0].astype(jnp.float32)
 
   def write(weights: Array, individual: Tree) -> Tree:
-    return put_varied_weights(
-      individual, chosen, unravel(weights.astype(flat.dtype)))
+    return put_varied_weights(individual, unravel(weights.astype(flat.dtype)))
 
   return FlatWeights(flat.size, jax.vmap(read), write)
 

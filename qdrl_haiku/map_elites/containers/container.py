@@ -12,14 +12,10 @@ import jax
 import jax.numpy as jnp
 
 from qdrl_haiku import checks, trees
+from qdrl_haiku.map_elites import repertoire as repertoire_lib
 from qdrl_haiku.map_elites.emitters.emitter import Evaluated
-from qdrl_haiku.map_elites.repertoire import (
-  CELLS,
-  PlacesFn,
-  Repertoire,
-  best_of_cells,
-)
-from qdrl_haiku.map_elites.tessellation import Tessellation, Unstructured
+from qdrl_haiku.map_elites.repertoire import Repertoire
+from qdrl_haiku.map_elites.tessellation import Tessellation
 from qdrl_haiku.types import Array, Key, Metrics, Tree
 
 
@@ -77,19 +73,12 @@ def cells(tessellation: Tessellation) -> Container:
   Mouret and Clune (2015), "Illuminating search spaces by mapping elites",
   arXiv:1504.04909.
   """
-  return one_per_place(tessellation, best_of_cells, CELLS)
-
-
-def check_has_cells(tessellation: Tessellation, setting: str) -> None:
-  """Refuses places without cells where individuals compete in cells."""
-  if isinstance(tessellation, Unstructured):
-    raise ValueError(
-      f"{setting} needs cells, and with tessellation=none there are none; take "
-      "a grid or cvt.")
+  return one_per_place(
+    tessellation, repertoire_lib.best_of_cells, repertoire_lib.CELLS)
 
 
 def one_per_place(
-  tessellation: Tessellation, places: PlacesFn, name: str = ""
+  tessellation: Tessellation, places: repertoire_lib.PlacesFn, name: str = ""
 ) -> Container:
   """Makes a container that holds one individual in each place.
 
@@ -133,8 +122,7 @@ def fill_container(
 ) -> Tree:
   """Makes a container's contents of first individuals; checks the container.
 
-  `extras` are shapes of what each keeps beside what the container `keeps`:
-  zeros of these first ones.
+  `extras` are shapes of what it keeps beside its own `keeps`, first zeros.
   """
   of = check_container_functions(container)
   if both := ", ".join({*container.keeps} & extras.keys()):

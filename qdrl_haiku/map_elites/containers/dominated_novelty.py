@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from qdrl_haiku.checks import check_count
-from qdrl_haiku.map_elites.candidates import Candidates
+from qdrl_haiku.map_elites import candidates
 from qdrl_haiku.map_elites.containers.container import Container, one_per_place
 from qdrl_haiku.map_elites.repertoire import Repertoire
 from qdrl_haiku.map_elites.tessellation import Unstructured
@@ -45,8 +45,11 @@ def dominated_novelty(
     "dominated_novelty")
 
 
-def _places(known: Repertoire, new: Candidates, num_neighbors: int) -> Array:
+def _places(
+  known: Repertoire, new: candidates.Candidates, num_neighbors: int
+) -> Array:
   """Decides where individuals are written, as a `PlacesFn`."""
+  scattered = candidates.scatter_candidates
   num_places, num_new = known.fitness.shape[0], new.fitness.shape[0]
   numbers = jnp.arange(num_places + num_new)
   is_new = numbers >= num_places
@@ -63,29 +66,23 @@ def _places(known: Repertoire, new: Candidates, num_neighbors: int) -> Array:
   is_first = jnp.zeros(numbers.shape, bool)
   for x in sorted_keys[: 1 + len(axes)]:
     is_first |= jnp.concatenate([jnp.ones(1, bool), x[1:] != x[:-1]])
-  takes_part = _scattered(sorted_keys[-1], is_first & ~sorted_keys[0])
+  takes_part = scattered(sorted_keys[-1], is_first & ~sorted_keys[0])
   # From the fittest on.
-  keys = (~takes_part, -all_fitness, is_new, *axes, numbers)
-  *_, order = jax.lax.sort(keys, num_keys=len(keys))
+  order = candidates.order_of_candidates(
+    ~takes_part, -all_fitness, is_new, *axes)
   worth = _worths(points[order], takes_part[order], num_neighbors)
   by_worth = jnp.argsort(-worth, stable=True)
-  kept_in_order = _scattered(by_worth, numbers < num_places)
-  kept_in_order &= takes_part[order]
-  kept = _scattered(order, kept_in_order)
+  kept_in_order = scattered(by_worth, numbers < num_places) & takes_part[order]
+  kept = scattered(order, kept_in_order)
   # The first newcomers get the places of those that leave.
   stays = kept[:num_places]
   free = jnp.argsort(
     jnp.where(stays, 2, jnp.where(known.occupied, 0, 1)), stable=True)
   turns = jnp.cumsum(kept_in_order & is_new[order]) - 1
-  turns = _scattered(order, turns)[num_places:]
+  turns = scattered(order, turns)[num_places:]
   return jnp.where(
     kept[num_places:], free.at[turns].get(mode="clip").astype(jnp.int32),
     num_places + jnp.arange(num_new))
-
-
-def _scattered(order: Array, values: Array) -> Array:
-  """Returns values [N] in the places that a permutation [N] gives them."""
-  return jnp.zeros_like(values).at[order].set(values, unique_indices=True)
 
 
 def _worths(descriptors: Array, takes_part: Array, num_neighbors: int) -> Array:

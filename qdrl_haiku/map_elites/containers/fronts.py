@@ -21,11 +21,9 @@ import jax.numpy as jnp
 
 from qdrl_haiku import trees
 from qdrl_haiku.checks import check_count
+from qdrl_haiku.map_elites import candidates
 from qdrl_haiku.map_elites.containers import pareto
-from qdrl_haiku.map_elites.containers.container import (
-  Container,
-  check_has_cells,
-)
+from qdrl_haiku.map_elites.containers.container import Container
 from qdrl_haiku.map_elites.emitters.emitter import Evaluated
 from qdrl_haiku.map_elites.repertoire import Repertoire
 from qdrl_haiku.map_elites.tessellation import Tessellation, Unstructured
@@ -54,15 +52,14 @@ def mome(
       is in place c * F + i.
     reference: [M], from which hypervolumes are measured.
   """
-  check_has_cells(cells, "container=mome")
-  assert not isinstance(cells, Unstructured)
+  cells = cells.cells_for("container=mome")
   check_count("front_size", front_size, 1)
   places = Unstructured(
     cells.num_cells * front_size, cells.num_dimensions, cells)
   return _fronts("mome", places, cells.cell, front_size, _front, reference)
 
 
-def nsga2(places: Unstructured, reference: Sequence[float]) -> Container:
+def nsga2(places: Tessellation, reference: Sequence[float]) -> Container:
   """Keeps a population: the first fronts, and the least crowded of the next.
 
   Deb et al. (2002), "A fast and elitist multiobjective genetic algorithm:
@@ -71,7 +68,7 @@ def nsga2(places: Unstructured, reference: Sequence[float]) -> Container:
   return _population("nsga2", places, _ranked, reference)
 
 
-def spea2(places: Unstructured, reference: Sequence[float]) -> Container:
+def spea2(places: Tessellation, reference: Sequence[float]) -> Container:
   """Keeps a population: those that none dominates, spread, then the strongest.
 
   Zitzler et al. (2001), "SPEA2: improving the strength Pareto evolutionary
@@ -83,9 +80,10 @@ def spea2(places: Unstructured, reference: Sequence[float]) -> Container:
 
 
 def _population(
-  name: str, places: Unstructured, stays: StaysFn, reference: Sequence[float]
+  name: str, places: Tessellation, stays: StaysFn, reference: Sequence[float]
 ) -> Container:
   """Makes a container whose individuals all compete."""
+  places = places.places_for(f"container={name}")
   return _fronts(
     name, places, lambda descriptors: jnp.zeros(len(descriptors), jnp.int32),
     places.num_cells, stays, reference)
@@ -110,14 +108,11 @@ def _fronts(
     if not evaluated.fitness.size:
       return state
     new = state.candidates(*evaluated)
-    axes = jnp.unstack(new.descriptors, axis=1)
-    size_new = new.fitness.size
-    keys = (~new.valid, -new.fitness, *axes, *new.hashes, jnp.arange(size_new))
-    order = jax.lax.sort(keys, num_keys=len(keys))[-1]
+    order = new.best_first()
     found, gone = _places(
       state, group(new.descriptors)[order], new.valid[order],
       new.extras[OBJECTIVES][order], size, stays)
-    found = jnp.zeros_like(found).at[order].set(found, unique_indices=True)
+    found = candidates.scatter_candidates(order, found)
     emptied = dataclasses.replace(
       state, fitness=jnp.where(gone, -jnp.inf, state.fitness),
       descriptors=jnp.where(gone[:, None], 0, state.descriptors))
@@ -136,14 +131,10 @@ def _fronts(
 
 
 def _metrics(reference: Sequence[float], state: Repertoire) -> Metrics:
-  """Returns the hypervolumes of all cells' fronts, summed, and of all elites'.
-
-  Without a grid all elites are in one cell.
-  """
+  """Returns the hypervolumes of cells' fronts, summed, and of all elites'."""
   objectives, present = state.extras[OBJECTIVES], state.occupied
   everywhere = jnp.zeros(present.size, jnp.int32)
-  assert isinstance(state.tessellation, Unstructured)
-  grid = state.tessellation.grid
+  grid = state.tessellation.places_for(state.container).grid
   cells, num_cells = everywhere, 1
   if grid is not None:
     cells, num_cells = grid.cell(state.descriptors), grid.num_cells
@@ -156,15 +147,12 @@ def _places(
   state: Repertoire, groups: Array, valid: Array, objectives: Array, size: int,
   stays: StaysFn,
 ) -> tuple[Array, Array]:
-  """Returns where each of B is written, and which places are left, bool [C].
-
-  Only the groups to which new individuals belong are looked at. Those that
-  aren't kept get a place beyond the last one.
-  """
+  """Returns where each of B is written, and which places are left, bool [C]."""
   num_places, num_new = state.fitness.size, groups.size
   num_groups = num_places // size
   groups = jnp.where(valid, groups, num_groups)
-  # What is valid is in one of these: the last one that doesn't fit is invalid.
+  # Only groups with new individuals are looked at. What is valid is in one of
+  # these: the last one that doesn't fit is invalid.
   touched = jnp.unique(
     groups, size=min(num_new, num_groups), fill_value=num_groups)
   rows = touched[:, None] * size + jnp.arange(size)
@@ -242,8 +230,7 @@ def _ranked(
 
 def _first(size: int, present: Array, *keys: Array) -> Array:
   """Returns which are among the first when they are sorted, bool [N]."""
-  keys = (~present, *keys, jnp.arange(present.size))
-  order = jax.lax.sort(keys, num_keys=len(keys))[-1]
+  order = candidates.order_of_candidates(~present, *keys)
   return present & jnp.zeros_like(present).at[order[:size]].set(True)
 
 

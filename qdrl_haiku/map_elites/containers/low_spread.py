@@ -6,13 +6,9 @@ Macé et al. (2023), "The quality-diversity transformer", arXiv:2303.16207.
 import jax.numpy as jnp
 
 from qdrl_haiku.map_elites.candidates import Candidates
-from qdrl_haiku.map_elites.containers.container import (
-  Container,
-  check_has_cells,
-  one_per_place,
-)
+from qdrl_haiku.map_elites.containers.container import Container, one_per_place
 from qdrl_haiku.map_elites.repertoire import Repertoire, best_of_cells
-from qdrl_haiku.map_elites.tessellation import Tessellation, Unstructured
+from qdrl_haiku.map_elites.tessellation import Tessellation
 from qdrl_haiku.types import Array
 
 SPREAD = "spread"
@@ -25,9 +21,8 @@ def low_spread(tessellation: Tessellation) -> Container:
   An individual's cell is that of its mean descriptor, not, as in the paper, the
   one where most of its episodes were. `SPREAD` is kept beside it.
   """
-  check_has_cells(tessellation, "container=low_spread")
-  return one_per_place(tessellation, _places, "low_spread")._replace(
-    keeps=(SPREAD,))
+  cells = tessellation.cells_for("container=low_spread")
+  return one_per_place(cells, _places, "low_spread")._replace(keeps=(SPREAD,))
 
 
 def descriptor_spread(descriptors: Array) -> Array:
@@ -40,8 +35,7 @@ def descriptor_spread(descriptors: Array) -> Array:
 
 def _places(repertoire: Repertoire, new: Candidates) -> Array:
   """Decides where individuals are written, as a `PlacesFn`."""
-  cells = repertoire.tessellation
-  assert not isinstance(cells, Unstructured)
+  cells = repertoire.tessellation.cells_for("container=low_spread")
   spreads = jnp.where(repertoire.occupied, repertoire.extras[SPREAD], jnp.inf)
   before = spreads.at[cells.cell(new.descriptors)].get(mode="clip")
   return best_of_cells(

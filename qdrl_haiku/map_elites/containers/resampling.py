@@ -17,23 +17,11 @@ import jax
 import jax.numpy as jnp
 
 from qdrl_haiku.config import Settings, setting
-from qdrl_haiku.map_elites.candidates import (
-  Candidates,
-  canonical_in_repertoire,
-  count_outside,
-)
-from qdrl_haiku.map_elites.containers.container import (
-  Again,
-  Container,
-  check_has_cells,
-)
+from qdrl_haiku.map_elites import candidates
+from qdrl_haiku.map_elites.containers.container import Again, Container
 from qdrl_haiku.map_elites.emitters.emitter import Evaluated
 from qdrl_haiku.map_elites.repertoire import Repertoire
-from qdrl_haiku.map_elites.tessellation import (
-  MAX_CELLS,
-  Tessellation,
-  Unstructured,
-)
+from qdrl_haiku.map_elites.tessellation import MAX_CELLS, Tessellation
 from qdrl_haiku.types import Array, Key, Metrics, Tree
 
 
@@ -104,7 +92,7 @@ def deep_archive(
     resampling: how often individuals are evaluated again.
     batch_size: B, new individuals in each generation.
   """
-  check_has_cells(tessellation, "adding=adaptive")
+  tessellation = tessellation.cells_for("adding=adaptive")
   if tessellation.num_cells * resampling.depth > MAX_CELLS:
     raise ValueError(
       f"{tessellation.num_cells} cells of {resampling.depth} individuals are "
@@ -154,12 +142,7 @@ def _metrics(archive: DeepArchive) -> Metrics:
 
 
 def _draw(archive: DeepArchive, key: Key) -> tuple[Tree, DeepArchive]:
-  """Draws individuals that are evaluated again.
-
-  They are drawn without replacement, with probabilities in proportion to
-  exp(-rank), by the Gumbel top-k trick. Beyond the number of individuals in the
-  archive their genotypes are arbitrary.
-  """
+  """Draws without replacement, in proportion to exp(-rank): Gumbel top-k."""
   size, num_drawn = archive.fitness.shape[0], archive.drawn.shape[0]
   noise = jax.random.gumbel(key, (size,))
   is_there = archive.num_evaluations > 0
@@ -181,7 +164,8 @@ def _tell(
   def moved(means: Array, seen: Array) -> Array:
     mean = _take(means, archive.drawn, 0)
     weights = counts.reshape(-1, *[1] * (seen.ndim - 1))
-    mean = canonical_in_repertoire(mean + (seen - mean) / weights)
+    mean += (seen - mean) / weights
+    mean = candidates.canonical_in_repertoire(mean)
     return means.at[archive.drawn].set(mean, mode="drop")
 
   times = archive.num_evaluations.at[archive.drawn].set(counts, mode="drop")
@@ -226,27 +210,23 @@ def _add(archive: DeepArchive, evaluated: Evaluated) -> DeepArchive:
     extras=jax.tree.map(write, archive.extras, new.extras)
     | {_NUM: rewrite(times, 0)},
     ranks=new_ranks, elites=elites.at[firsts].set(numbers, mode="drop"),
-    num_outside=count_outside(archive.num_outside, new.valid & outside))
+    num_outside=candidates.count_outside(
+      archive.num_outside, new.valid & outside))
 
 
 def _in_cells(
-  archive: DeepArchive, new: Candidates, fitness: Array
+  archive: DeepArchive, new: candidates.Candidates, fitness: Array
 ) -> tuple[Array, Array]:
-  """Returns cells of old and new ones, and all in order of cells and ranks.
-
-  Cell C is that of an individual which isn't kept.
-  """
+  """Returns all cells, C for what isn't kept; and an order by cell and rank."""
   num_places, num_cells = archive.fitness.shape[0], archive.elites.shape[0]
   points = jnp.concatenate([archive.descriptors, new.descriptors])
   valid = jnp.concatenate([archive.num_evaluations > 0, new.valid])
-  assert not isinstance(archive.tessellation, Unstructured)
-  cells = archive.tessellation.cell(points)
+  cells = archive.tessellation.cells_for("adding=adaptive").cell(points)
   cells = jnp.where(valid & jnp.isfinite(fitness), cells, num_cells)
-  numbers = jnp.arange(fitness.size, dtype=jnp.int32)
+  is_new = jnp.arange(fitness.size) >= num_places
   hashes = (jnp.pad(x, (num_places, 0)) for x in new.hashes)
-  axes = jnp.unstack(points, axis=1)
-  keys = (cells, -fitness, numbers >= num_places, *axes, *hashes, numbers)
-  return cells, jax.lax.sort(keys, num_keys=len(keys))[-1]
+  return cells, candidates.order_of_candidates(
+    cells, -fitness, is_new, *jnp.unstack(points, axis=1), *hashes)
 
 
 def _ranks(sorted_cells: Array, order: Array) -> Array:
@@ -254,14 +234,14 @@ def _ranks(sorted_cells: Array, order: Array) -> Array:
   numbers = jnp.arange(order.size, dtype=jnp.int32)
   is_first = jnp.diff(sorted_cells, prepend=-1) != 0
   in_turn = numbers - jax.lax.cummax(jnp.where(is_first, numbers, 0))
-  return jnp.zeros_like(numbers).at[order].set(in_turn, unique_indices=True)
+  return candidates.scatter_candidates(order, in_turn)
 
 
 def _places(kept: Array, order: Array, num_places: int) -> Array:
   """Returns where new individuals go: to free places, in sorted order."""
   num_new = order.size - num_places
-  turns = jnp.cumsum(kept[order] & (order >= num_places)) - 1
-  turns = jnp.zeros_like(turns).at[order].set(turns, unique_indices=True)
+  turns = candidates.scatter_candidates(
+    order, jnp.cumsum(kept[order] & (order >= num_places)) - 1)
   free = jnp.argsort(kept[:num_places], stable=True)
   return jnp.where(
     kept[num_places:], free.at[turns[num_places:]].get(mode="clip"),

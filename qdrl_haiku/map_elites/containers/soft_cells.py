@@ -13,14 +13,10 @@ import jax.numpy as jnp
 from qdrl_haiku import checks
 from qdrl_haiku.config import Settings, setting
 from qdrl_haiku.map_elites.candidates import Candidates
-from qdrl_haiku.map_elites.containers.container import (
-  Container,
-  check_has_cells,
-  one_per_place,
-)
+from qdrl_haiku.map_elites.containers.container import Container, one_per_place
 from qdrl_haiku.map_elites.emitters.emitter import Evaluated
 from qdrl_haiku.map_elites.repertoire import Repertoire, best_of_cells
-from qdrl_haiku.map_elites.tessellation import Tessellation, Unstructured
+from qdrl_haiku.map_elites.tessellation import Tessellation
 from qdrl_haiku.types import Array, Tree
 
 THRESHOLD = "threshold"
@@ -60,7 +56,6 @@ def soft_cells(
     learning_rate: alpha, in [0, 1].
     threshold_min: finite, of empty cells; at or below any fitness.
   """
-  check_has_cells(tessellation, "container=soft")
 
   def put(state: Repertoire, thresholds: Array) -> Repertoire:
     return dataclasses.replace(
@@ -76,14 +71,15 @@ def soft_cells(
     thresholds = _moved(state, state.candidates(*evaluated), learning_rate)
     return put(best.add(state, evaluated), thresholds)
 
-  best = one_per_place(tessellation, best_of_cells, "soft_cells")
+  best = one_per_place(
+    tessellation.cells_for("container=soft"), best_of_cells, "soft_cells")
   return best._replace(init=init, add=add)
 
 
 def _moved(state: Repertoire, new: Candidates, learning_rate: float) -> Array:
   """Returns the thresholds, moved by those that exceed theirs."""
-  before, cells = state.extras[THRESHOLD], state.tessellation
-  assert not isinstance(cells, Unstructured)
+  before = state.extras[THRESHOLD]
+  cells = state.tessellation.cells_for("container=soft")
   found = jnp.where(new.valid, cells.cell(new.descriptors), before.size)
   exceeded = before.at[found].get(mode="fill", fill_value=jnp.inf)
   found = jnp.where(new.fitness > exceeded, found, before.size)

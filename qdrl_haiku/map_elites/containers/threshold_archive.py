@@ -22,7 +22,7 @@ from qdrl_haiku.map_elites.candidates import Candidates
 from qdrl_haiku.map_elites.containers.container import Container
 from qdrl_haiku.map_elites.emitters.emitter import Evaluated
 from qdrl_haiku.map_elites.repertoire import Repertoire
-from qdrl_haiku.map_elites.tessellation import Tessellation, Unstructured
+from qdrl_haiku.map_elites.tessellation import Tessellation
 from qdrl_haiku.types import Array, Tree
 
 _NAME = "threshold_archive"
@@ -57,10 +57,7 @@ def threshold_archive(tessellation: Tessellation) -> Container:
   Args:
     tessellation: `Unstructured`, of C places.
   """
-  if not isinstance(tessellation, Unstructured):
-    raise ValueError(
-      "elites that keep a distance (container=threshold) have no cells; take "
-      "tessellation=none.")
+  tessellation = tessellation.places_for("container=threshold")
   target = _SHARE * tessellation.num_cells
 
   def init(genotype: Tree, extras: Mapping[str, Tree]) -> ThresholdArchive:
@@ -91,10 +88,7 @@ def threshold_archive(tessellation: Tessellation) -> Container:
 
 
 def _half_spacing(points: Array, exists: Array, target: float) -> Array:
-  """Returns half the distance of neighbours, were there at most so many.
-
-  In D dimensions n times as many are nearer by the D-th root of n.
-  """
+  """Returns half the distance of neighbours, were there at most so many."""
   numbers = jnp.arange(exists.size)
 
   def nearest(i: Array) -> Array:
@@ -105,6 +99,7 @@ def _half_spacing(points: Array, exists: Array, target: float) -> Array:
   num = jnp.sum(exists)
   ordered = jnp.sort(jnp.where(exists, squares, jnp.inf))
   median = jnp.sqrt(ordered[jnp.maximum(num - 1, 0) // 2])
+  # In D dimensions n times as many are nearer by the D-th root of n.
   spacing = median * jnp.maximum(num * (1 / target), 1) ** (
     1 / points.shape[1])
   return jnp.where(jnp.isfinite(spacing), 0.5 * spacing, 0)
@@ -115,10 +110,7 @@ def _places(
 ) -> Array:
   """Decides where newcomers are written, as a `PlacesFn` of elites [C]."""
   num_places, numbers = fitness.size, jnp.arange(new.fitness.size)
-  axes = jnp.unstack(new.descriptors, axis=1)
-  keys = (~new.valid, -new.fitness, *axes, *new.hashes, numbers)
-  order = jax.lax.sort(keys, num_keys=len(keys))[-1]
-  limit = threshold**2
+  order, limit = new.best_first(), threshold**2
 
   def add(turn: Array, known: tuple[Array, ...]) -> tuple[Array, ...]:
     points, fitness, places = known

@@ -13,14 +13,9 @@ import jax.numpy as jnp
 
 from qdrl_haiku import trees
 from qdrl_haiku.map_elites import variation
-from qdrl_haiku.map_elites.containers.container import check_has_cells
 from qdrl_haiku.map_elites.emitters import rankings
 from qdrl_haiku.map_elites.emitters.cma_es import Strategies
-from qdrl_haiku.map_elites.emitters.emitter import (
-  Emitter,
-  Evaluated,
-  one_objective,
-)
+from qdrl_haiku.map_elites.emitters.emitter import Emitter, Evaluated
 from qdrl_haiku.map_elites.repertoire import Repertoire
 from qdrl_haiku.types import Array, Key, Metrics, Tree
 
@@ -68,7 +63,7 @@ def cma_emitter(
   K, L = strategies.num_strategies, strategies.population_size
 
   def init(key: Key, repertoire: Repertoire) -> CMAState:
-    check_has_cells(repertoire.tessellation, "emitter=cma")
+    repertoire.tessellation.cells_for("emitter=cma")
     elites = repertoire.sample(key, K)
     return CMAState(
       strategies=strategies.init(weights.read(elites)), elites=elites,
@@ -90,8 +85,7 @@ def cma_emitter(
   def tell(
     state: CMAState, repertoire: Repertoire, evaluated: Evaluated, key: Key
   ) -> CMAState:
-    evaluated = evaluated._replace(
-      fitness=one_objective("cma", evaluated.fitness))
+    evaluated.one_objective("cma")
     ranks, num_parents = rankings.rank_offspring(
       ranking, state.fitness, state.directions, repertoire, evaluated, K)
     points = weights.read(evaluated.genotypes).reshape(K, L, -1)

@@ -21,27 +21,20 @@ _MAX_CONDITION = 1e6
 
 
 class Strategies(NamedTuple):
-  """K strategies that search [N] numbers, as pure functions; see `cma_es`.
+  """K strategies that search [N] numbers, as pure functions; see `cma_es`."""
 
-  Attributes:
-    init: (means [K, N]) -> their states, leaves [K, ...].
-    ask: (states, key) -> (points [K, L, N], states); the key is consumed.
-    tell: (states, points [K, L, N], ranks int32 [K, L], num_parents int32 [K],
-      each >= 1) -> states, moved towards the parents, of the first ranks.
-    can_go_on: (states) -> bool [K]; false where the covariance is
-      ill-conditioned, or anything not finite.
-    step_sizes: (states) -> [K].
-    num_strategies: K.
-    population_size: L.
-  """
-
-  init: Callable[[Array], Tree]
+  init: Callable[[Array], Tree]  # (means [K, N]) -> states, leaves [K, ...].
+  # (states, key, consumed) -> (points [K, L, N], states).
   ask: Callable[[Tree, Key], tuple[Array, Tree]]
+  # (states, points [K, L, N], ranks int32 [K, L], num_parents int32 [K], each
+  # >= 1) -> states, moved towards the parents, of the first ranks.
   tell: Callable[[Tree, Array, Array, Array], Tree]
+  # (states) -> bool [K]; false where a covariance is ill-conditioned, or
+  # anything not finite.
   can_go_on: Callable[[Tree], Array]
-  step_sizes: Callable[[Tree], Array]
-  num_strategies: int
-  population_size: int
+  step_sizes: Callable[[Tree], Array]  # (states) -> [K].
+  num_strategies: int  # K.
+  population_size: int  # L.
 
 
 def cma_es(
@@ -54,9 +47,6 @@ def cma_es(
     num_strategies: K, >= 1.
     population_size: L, >= 2, points of each.
     step_size: sigma at first, > 0; about as much as the numbers differ.
-
-  Raises:
-    ValueError: if `size` is not in its range.
   """
   from evosax.algorithms.distribution_based import cma_es as evosax_lib
 
@@ -106,23 +96,18 @@ def cma_es(
 
 
 def _in_32_bits(tree: Tree) -> Tree:
-  """Returns float32 and int32, also in programs that enable float64.
-
-  Numbers aren't weakly typed then either, at first as after an update.
-  """
-  def in_32_bits(x: Any) -> Array:
-    is_float = jnp.issubdtype(jnp.result_type(x), jnp.floating)
-    return jnp.array(x, jnp.float32 if is_float else jnp.int32)
-
-  return jax.tree.map(in_32_bits, tree)
+  """Returns float32 and int32 where float64 is enabled; none weakly typed."""
+  return jax.tree.map(
+    lambda x: jnp.array(
+      x, jnp.float32 if jnp.issubdtype(jnp.result_type(x), jnp.floating)
+      else jnp.int32),
+    tree)
 
 
 def _one_after_the_other(function: Callable[..., Any]) -> Callable[..., Any]:
-  """Maps a function of one strategy over all of them in a loop, not a batch.
-
-  LAPACK's decomposition of a batch of matrices waits for compute threads; with
-  several devices it can deadlock, since all of these threads can be waiting.
-  """
+  """Maps a function of one strategy over all of them in a loop, not a batch."""
+  # LAPACK's decomposition of a batch waits for compute threads; with several
+  # devices it can deadlock, since all of these threads can be waiting.
   return lambda *trees: jax.lax.map(lambda tree: function(*tree), trees)
 
 

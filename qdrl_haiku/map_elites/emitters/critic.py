@@ -28,23 +28,18 @@ class Teacher(NamedTuple):
 
   `training.teacher` makes them for agents of a learner. A target is the
   descriptor that an individual was made for. Keys are consumed.
-
-  Attributes:
-    init: (key) -> state, any tree of arrays: a critic that knows nothing.
-    remember: (state, evaluated, targets [B, D]) -> state, with the finite
-      transitions of `evaluated.extra` stored.
-    train: (state, key) -> (state, metrics by name, floats []), once before each
-      generation.
-    improve: (state, individuals, leaves [n, ...], targets [n, D], key) -> the
-      individuals, a few steps along the critic's gradient.
-    policies: (state, targets [n, D]) -> individuals, leaves [n, ...]: the
-      critic's own policies for these targets.
   """
 
-  init: Callable[[Key], Tree]
+  init: Callable[[Key], Tree]  # (key) -> state of a critic that knows nothing.
+  # (state, evaluated, targets [B, D]) -> state, with the finite transitions of
+  # `evaluated.extra` stored.
   remember: Callable[[Tree, Evaluated, Array], Tree]
+  # (state, key) -> (state, metrics by name, []), once before each generation.
   train: Callable[[Tree, Key], tuple[Tree, Metrics]]
+  # (state, individuals [n, ...], targets [n, D], key) -> the individuals, a few
+  # steps along the critic's gradient.
   improve: Callable[[Tree, Tree, Array, Key], Tree]
+  # (state, targets [n, D]) -> individuals [n, ...]: its own policies for them.
   policies: Callable[[Tree, Array], Tree]
 
 
@@ -109,47 +104,41 @@ def dcrl_emitter(
   def ask(
     state: TaughtState, repertoire: Repertoire, key: Key
   ) -> tuple[Tree, TaughtState]:
-    def key_of(draw: int) -> Key:
-      return jax.random.fold_in(key, draw)
-
-    taught, metrics = teacher.train(state.teacher, key_of(OfGeneration.TRAIN))
-    cells = repertoire.sample_cells(
-      key_of(OfGeneration.PARENTS), gradient_batch_size)
-    others = repertoire.sample_cells(
-      key_of(OfGeneration.TARGETS), injection_batch_size)
+    train_key, parents_key, targets_key, improve_key, variation_key = (
+      jax.random.fold_in(key, draw) for draw in (
+        OfGeneration.TRAIN, OfGeneration.PARENTS, OfGeneration.TARGETS,
+        OfGeneration.IMPROVE, OfGeneration.VARIATION))
+    taught, metrics = teacher.train(state.teacher, train_key)
+    cells = repertoire.sample_cells(parents_key, gradient_batch_size)
+    others = repertoire.sample_cells(targets_key, injection_batch_size)
     targets = repertoire.descriptors[jnp.concatenate([cells, others])]
     batches = []
     if gradient_batch_size:
       parents = jax.tree.map(lambda x: x[cells], repertoire.genotypes)
       made_for = targets[:gradient_batch_size]
-      improve_key = key_of(OfGeneration.IMPROVE)
       batches.append(teacher.improve(taught, parents, made_for, improve_key))
     if injection_batch_size:
       batches.append(teacher.policies(taught, targets[gradient_batch_size:]))
-    sample, variation_key = repertoire.sample, key_of(OfGeneration.VARIATION)
-    batches.append(
-      emit_offspring(variation_key, variation_fn, sample, variation_batch_size))
+    batches.append(emit_offspring(
+      variation_key, variation_fn, repertoire.sample, variation_batch_size))
     individuals = jax.tree.map(lambda *x: jnp.concatenate(x), *batches)
     return individuals, TaughtState(taught, targets, metrics)
 
-  def tell(
-    state: TaughtState, repertoire: Repertoire, evaluated: Evaluated, key: Key
+  def remember(
+    state: TaughtState, evaluated: Evaluated, targets: Array
   ) -> TaughtState:
-    varied = evaluated.descriptors[num_taught:]
-    targets = jnp.concatenate([state.targets, varied])
-    taught = teacher.remember(state.teacher, evaluated, targets)
-    return state._replace(teacher=taught)
-
-  def tell_first(
-    state: TaughtState, repertoire: Repertoire, evaluated: Evaluated, key: Key
-  ) -> TaughtState:
-    taught = teacher.remember(state.teacher, evaluated, evaluated.descriptors)
-    return state._replace(teacher=taught)
+    return state._replace(
+      teacher=teacher.remember(state.teacher, evaluated, targets))
 
   return Emitter(
-    init=init, ask=ask, tell=tell, batch_size=num_taught + variation_batch_size,
-    needs=("transitions",), metrics=lambda state: state.metrics,
-    tell_first=tell_first)
+    init=init, ask=ask,
+    tell=lambda state, repertoire, evaluated, key: remember(
+      state, evaluated, jnp.concatenate(
+        [state.targets, evaluated.descriptors[num_taught:]])),
+    batch_size=num_taught + variation_batch_size, needs=("transitions",),
+    metrics=lambda state: state.metrics,
+    tell_first=lambda state, repertoire, evaluated, key: remember(
+      state, evaluated, evaluated.descriptors))
 
 
 def dcrl_similarity(

@@ -1,10 +1,9 @@
 """Emitters: where the individuals come from that are tried in a repertoire."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 
 from qdrl_haiku import checks, trees
 from qdrl_haiku.map_elites.repertoire import Repertoire
@@ -27,16 +26,15 @@ class Evaluated(NamedTuple):
   descriptors: Array
   extra: dict[str, Tree]
 
-
-def one_objective(emitter: str, fitness: Array) -> Array:
-  """Returns fitness [B]; refuses [B, M] for an emitter that compares it."""
-  if fitness.ndim > 1:
-    raise ValueError(
-      f"the emitter {emitter} compares individuals by one number, and their "
-      f"fitness is {fitness.shape}, of {fitness.shape[1]} objectives; take "
-      "another emitter, such as genetic_emitter, or let `evaluate` return one "
-      "number of each.")
-  return fitness
+  def one_objective(self, emitter: str) -> Array:
+    """Returns fitness [B]; refuses [B, M] for an emitter that compares it."""
+    if (fitness := self.fitness).ndim > 1:
+      raise ValueError(
+        f"the emitter {emitter} compares individuals by one number, and their "
+        f"fitness is {fitness.shape}, of {fitness.shape[1]} objectives; take "
+        "another emitter, such as genetic_emitter, or let `evaluate` return "
+        "one number of each.")
+    return fitness
 
 
 TellFn = Callable[[Tree, Repertoire, Evaluated, Key], Tree]
@@ -80,6 +78,23 @@ class Emitter(NamedTuple):
   extras: Callable[[Tree], dict[str, Tree]] = lambda state: {}
   keep: Callable[[Evaluated], dict[str, Tree]] = lambda evaluated: {}
 
+  def asked(
+    self, state: Tree, repertoire: Repertoire, key: Key
+  ) -> tuple[Tree, Tree]:
+    """Returns what `ask` does, unless that has to be refused."""
+    asked = self.ask(state, repertoire, key)
+    if not isinstance(asked, tuple) or len(asked) != 2:
+      raise ValueError(
+        f"the emitter's ask returns a {type(asked).__name__}; return a pair, "
+        "the genotypes and the emitter's new state.")
+    size = self.batch_size
+    if difference := trees.tree_difference(asked[0], repertoire.shapes(size)):
+      raise ValueError(
+        f"the genotypes that the emitter's ask returns aren't {size} of the "
+        f"repertoire's kind: {difference}; return batch_size={size} genotypes "
+        "like the repertoire's, and then the emitter's new state.")
+    return asked
+
 
 def check(
   emitter: Emitter, repertoire: Repertoire, extra: dict[str, Tree] | None = None
@@ -91,9 +106,6 @@ def check(
     repertoire: for which it makes individuals; it may be empty.
     extra: what it `needs` of an evaluation, leaves [B, ...]; where that is
       missing, `tell` isn't looked at.
-
-  Raises:
-    ValueError: if something that it has or returns isn't as described.
   """
   checks.check_count("batch_size", emitter.batch_size, 0)
   checks.check_names("the emitter's needs", emitter.needs)
@@ -106,38 +118,13 @@ def check(
       f"the emitter's shared={emitter.shared} is no tree prefix of the state "
       "that its init returns; give the state's records, with True or False in "
       "place of arrays.") from error
-  genotypes, asked = check_emitter_ask(
-    emitter, repertoire, jax.eval_shape(emitter.ask, state, repertoire, key))
-  checks.check_like(
-    "the state that the emitter's ask returns", asked, state)
+  genotypes, asked = jax.eval_shape(emitter.asked, state, repertoire, key)
+  checks.check_like("the state that the emitter's ask returns", asked, state)
   extra = extra or {}
   if not {*emitter.needs} <= extra.keys():
     return
-  size, num_dimensions = emitter.batch_size, repertoire.descriptors.shape[1]
-  fitness, descriptors = jax.eval_shape(
-    lambda: (
-      jnp.zeros(size, jnp.float32),
-      jnp.zeros((size, num_dimensions), jnp.float32)))
+  fitness, descriptors = trees.row_shapes(
+    (repertoire.fitness, repertoire.descriptors), emitter.batch_size)
   evaluated = Evaluated(genotypes, fitness, descriptors, extra)
   told = jax.eval_shape(emitter.tell, asked, repertoire, evaluated, key)
-  checks.check_like(
-    "the state that the emitter's tell returns", told, state)
-
-
-def check_emitter_ask(
-  emitter: Emitter, repertoire: Repertoire, asked: Any
-) -> tuple[Tree, Tree]:
-  """Returns the result of an emitter's `ask`, unless it has to be refused."""
-  if not isinstance(asked, tuple) or len(asked) != 2:
-    raise ValueError(
-      f"the emitter's ask returns a {type(asked).__name__}; return a pair, the "
-      "genotypes and the emitter's new state.")
-  genotypes, state = asked
-  expected = repertoire.shapes(emitter.batch_size)
-  if difference := trees.tree_difference(genotypes, expected):
-    raise ValueError(
-      "the genotypes that the emitter's ask returns aren't "
-      f"{emitter.batch_size} of the repertoire's kind: {difference}; return "
-      f"batch_size={emitter.batch_size} genotypes like the repertoire's, and "
-      "then the emitter's new state.")
-  return genotypes, state
+  checks.check_like("the state that the emitter's tell returns", told, state)

@@ -12,10 +12,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from qdrl_haiku.map_elites.emitters.cma_es import (
-  Strategies,
-  cma_es_parents_weights,
-)
+from qdrl_haiku.map_elites.emitters import cma_es
+from qdrl_haiku.map_elites.emitters.cma_es import Strategies
 from qdrl_haiku.types import Array, Key, Tree
 
 GradientsFn = Callable[[Array], Array]
@@ -63,7 +61,8 @@ def cma_mega(
   def tell(
     states: Arborescences, points: Array, ranks: Array, num_parents: Array
   ) -> Arborescences:
-    by_rank = jax.vmap(cma_es_parents_weights, (None, 0))(L, num_parents)
+    by_rank = jax.vmap(cma_es.cma_es_parents_weights, (None, 0))(
+      L, num_parents)
     weights = jnp.take_along_axis(by_rank, ranks, axis=1)[:, :, None]
     steps = jnp.where(weights > 0, points - states.points[:, None], 0)
     updates, optimizer_states = jax.vmap(optimizer.update)(

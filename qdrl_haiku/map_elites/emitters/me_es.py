@@ -15,15 +15,9 @@ import optax
 
 from qdrl_haiku.config import Settings, setting
 from qdrl_haiku.map_elites import variation
-from qdrl_haiku.map_elites.containers.container import check_has_cells
-from qdrl_haiku.map_elites.emitters.emitter import (
-  Emitter,
-  Evaluated,
-  one_objective,
-)
+from qdrl_haiku.map_elites.emitters.emitter import Emitter, Evaluated
 from qdrl_haiku.map_elites.novelty import NoveltyArchive, empty_archive, novelty
 from qdrl_haiku.map_elites.repertoire import Repertoire
-from qdrl_haiku.map_elites.tessellation import Unstructured
 from qdrl_haiku.types import Array, Key, Tree
 
 # The paper's: cells of which a parent is one, cells seen lately, neighbours.
@@ -105,7 +99,7 @@ def me_es_emitter(
     return jnp.copy(centre), adam.init(jnp.zeros_like(centre)), elite
 
   def init(key: Key, repertoire: Repertoire) -> MEESState:
-    check_has_cells(repertoire.tessellation, "emitter=me_es")
+    repertoire.tessellation.cells_for("emitter=me_es")
     num_cells, num_dimensions = repertoire.descriptors.shape
     return MEESState(
       *begin(jax.tree.map(lambda x: x[0], repertoire.sample(key, 1))),
@@ -157,9 +151,8 @@ def me_es_emitter(
   def tell(
     state: MEESState, repertoire: Repertoire, evaluated: Evaluated, key: Key
   ) -> MEESState:
-    fitness = one_objective("me_es", evaluated.fitness)
-    cells, seen = repertoire.tessellation, evaluated.descriptors
-    assert not isinstance(cells, Unstructured)
+    fitness, seen = evaluated.one_objective("me_es"), evaluated.descriptors
+    cells = repertoire.tessellation.cells_for("emitter=me_es")
     is_finite = jnp.all(jnp.isfinite(seen[0]))
     points, num_added = state.known
     row = num_added % _REMEMBERED

@@ -53,14 +53,13 @@ def multi_emitter(
 
   Args:
     emitters: by name, in the order of their individuals.
-    batch_size: B, in [1, 32768], of which each emitter makes as many; None for
-      all.
+    batch_size: B, in [1, 32768], as each emitter makes; None for all.
     exploration: c, >= 0; without a batch size it has no effect.
 
   Returns:
-    The emitter; its state is a `MultiEmitterState`. Its metrics are each
-    emitter's own, its `share` and its `num_elites`, named `<name>/<metric>`;
-    its extras are those of each, zeros of the others' individuals.
+    The emitter. Its metrics are each emitter's own, its `share` and its
+    `num_elites`, named `<name>/<metric>`; its extras are those of each, zeros
+    of the others' individuals.
   """
   if batch_size is not None and batch_size > _MAX_SHARED:
     raise ValueError(

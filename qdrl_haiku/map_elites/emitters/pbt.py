@@ -11,11 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from qdrl_haiku import trees
-from qdrl_haiku.map_elites.emitters.emitter import (
-  Emitter,
-  Evaluated,
-  one_objective,
-)
+from qdrl_haiku.map_elites.emitters.emitter import Emitter, Evaluated
 from qdrl_haiku.map_elites.repertoire import Repertoire
 from qdrl_haiku.map_elites.variation import Elite, VariationFn, emit_offspring
 from qdrl_haiku.prng import OfGeneration, fold_in_indices
@@ -26,27 +22,20 @@ class Agents(NamedTuple):
   """Holds the pure functions of agents that the emitter calls.
 
   Members are any tree with leaves [P, ...]; keys are [P] and consumed.
-
-  Attributes:
-    init: (keys) -> members.
-    train: (members, hyperparameters [P], keys) -> (members, metrics [P] by
-      name).
-    genotypes: (members) -> what a cell stores of each, leaves [P, ...].
-    inherit: (members, parents int32 [P], finite bool [P]) -> members, each with
-      what a child inherits of `parents[i]`, bit-identical where that is i. A
-      member that wasn't finite, its evaluation included, inherits replay and
-      environments.
-    transplant: (members, genotypes [P, ...], where bool [P]) -> members, an
-      agent made of the genotype where true, bit-identical elsewhere.
-    is_finite: (members) -> bool [P], whether all of a member is finite.
   """
 
-  init: Callable[[Key], Tree]
+  init: Callable[[Key], Tree]  # (keys) -> members.
+  # (members, hyperparameters [P], keys) -> (members, metrics [P] by name).
   train: Callable[[Tree, Hyperparams, Key], tuple[Tree, Metrics]]
-  genotypes: Callable[[Tree], Tree]
+  genotypes: Callable[[Tree], Tree]  # (members) -> what a cell stores of each.
+  # (members, parents int32 [P], finite bool [P]) -> members, each with what a
+  # child inherits of `parents[i]`, bit-identical where that is i. A member that
+  # wasn't finite, its evaluation included, inherits replay and environments.
   inherit: Callable[[Tree, Array, Array], Tree]
+  # (members, genotypes [P, ...], where bool [P]) -> members, an agent made of
+  # the genotype where true, bit-identical elsewhere.
   transplant: Callable[[Tree, Tree, Array], Tree]
-  is_finite: Callable[[Tree], Array]
+  is_finite: Callable[[Tree], Array]  # (members) -> bool [P], of all of each.
 
 
 class Decision(Protocol):
@@ -183,7 +172,7 @@ def pbt_emitter(
     state: PBTEmitterState, repertoire: Repertoire, evaluated: Evaluated,
     key: Key,
   ) -> PBTEmitterState:
-    fitness = one_objective("pbt", evaluated.fitness)[:population_size]
+    fitness = evaluated.one_objective("pbt")[:population_size]
     fitness = jnp.asarray(fitness, jnp.float32)
     fitness = jnp.where(agents.is_finite(state.members), fitness, jnp.nan)
     remembered, decision = controller.update(

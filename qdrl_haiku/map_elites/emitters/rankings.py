@@ -13,7 +13,6 @@ import jax.numpy as jnp
 from qdrl_haiku.map_elites.containers.soft_cells import THRESHOLD
 from qdrl_haiku.map_elites.emitters.emitter import Evaluated
 from qdrl_haiku.map_elites.repertoire import Repertoire
-from qdrl_haiku.map_elites.tessellation import Unstructured
 from qdrl_haiku.types import Array, Key, Tree
 
 # Values that differ by less say nothing, as in pyribs.
@@ -78,10 +77,10 @@ def draw_directions(
   """Draws directions of descriptors, [number, D], if these are ranked by."""
   if ranking is not random_direction:
     return ()
-  cells, key = repertoire.tessellation, jax.random.fold_in(key, 0)
-  assert not isinstance(cells, Unstructured)
+  cells = repertoire.tessellation.cells_for("emitter=cma")
   ranges = jnp.array(cells.upper) - jnp.array(cells.lower)
-  return ranges * jax.random.normal(key, (number, ranges.size))
+  return ranges * jax.random.normal(
+    jax.random.fold_in(key, 0), (number, ranges.size))
 
 
 def rank_offspring(
@@ -93,8 +92,8 @@ def rank_offspring(
   `before` are the `thresholds` when they were made. Returns ranks int32 [K, L],
   and how many are parents, int32 [K].
   """
-  cells, shape = repertoire.tessellation, (num_strategies, -1)
-  assert not isinstance(cells, Unstructured)
+  cells = repertoire.tessellation.cells_for("emitter=cma")
+  shape = (num_strategies, -1)
   before = before.at[cells.cell(evaluated.descriptors)].get(
     mode="fill", fill_value=jnp.inf)
   is_parent, is_new, value = ranking(Offspring(

@@ -42,13 +42,7 @@ def crossover_emitter(
 def crossover(
   setup: Setup, is_weight: variation.IsWeightFn | None
 ) -> map_elites.CrossFn:
-  """Makes what moves policies of any learner, on all devices.
-
-  Args:
-    setup: of which learner and mesh count.
-    is_weight: which of a genotype's leaves are the policy's weights, by default
-      those of `map_elites.weights_only`.
-  """
+  """Makes what moves the weights of policies of any learner, on all devices."""
   learner, optimizer = setup.learner, learners.Optimizer()
 
   def cross_one(
@@ -60,7 +54,7 @@ def crossover(
 
     def loss_fn(params: Tree) -> Array:
       agent = learner.from_genotype(
-        variation.put_varied_weights(genotype, chosen, params))
+        variation.put_varied_weights(genotype, params))
       action = learner.act_greedy(agent, others.observation, ()).action
       return map_elites.ascii_loss(action, taken, weights, _SCALE, _CLIP)
 
@@ -73,7 +67,7 @@ def crossover(
     params = variation.pick_varied_weights(genotype, chosen)
     (params, _), _ = jax.lax.scan(
       step, (params, optimizer.init(params)), length=_NUM_STEPS)
-    return variation.put_varied_weights(genotype, chosen, params)
+    return variation.put_varied_weights(genotype, params)
 
   def cross(
     parents: map_elites.Elite, others: map_elites.Episodes, weights: Array

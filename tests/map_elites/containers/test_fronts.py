@@ -151,6 +151,7 @@ def test_fronts_are_those_of_a_loop_over_cells():
     np.testing.assert_array_equal(
       state.genotypes[state.occupied],
       state.extras["objectives"][state.occupied])
+    assert not np.any(state.descriptors[~state.occupied])
     places = np.flatnonzero(state.occupied)
     np.testing.assert_array_equal(
       _GRID.cell(state.descriptors[places]), places // _SIZE)
@@ -169,24 +170,6 @@ def test_populations_are_those_of_a_loop(name, survivors):
     np.testing.assert_array_equal(
       state.genotypes[state.occupied],
       state.extras["objectives"][state.occupied])
-
-
-def test_a_full_front_loses_its_most_crowded():
-  front = [[0.0, 10], [4, 6], [6, 4], [10, 0]]
-  state = _ADD["mome"](_empty("mome"), _evaluated(front))
-  state = _ADD["mome"](state, _evaluated([[5.0, 5.5]]))
-  # Distances are 1.05, 0.4, 0.95 of those in between.
-  np.testing.assert_array_equal(
-    _contents(state), [[10, 0], [6, 4], [4, 6], [0, 10]])
-  state = _ADD["mome"](state, _evaluated([[1.0, 9.5]]))
-  np.testing.assert_array_equal(
-    _contents(state), [[10, 0], [6, 4], [4, 6], [0, 10]])
-  state = _ADD["mome"](state, _evaluated([[11.0, 6.5]]))
-  np.testing.assert_array_equal(_contents(state), [[11, 6.5], [0, 10]])
-  assert state.weights is None
-  shown = _CONTAINERS["mome"].show(state)
-  assert not np.any(state.descriptors[~state.occupied])
-  np.testing.assert_array_equal(shown.weights[shown.occupied], [0.5, 0.5])
 
 
 @_ALL

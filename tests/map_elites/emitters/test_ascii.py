@@ -58,17 +58,6 @@ def test_the_loss_is_that_of_the_paper():
     found, -np.minimum(ratio * weights, clipped * weights).mean(), rtol=1e-5)
 
 
-@pytest.mark.parametrize(("distance", "weight", "moves"), [
-  (0.1, 1.0, 1), (3.0, 1.0, 1), (0.1, -1.0, -1), (3.0, -1.0, 0), (1.0, 0.0, 0)])
-def test_policies_near_better_actions_and_leave_worse_ones(
-  distance, weight, moves
-):
-  gradient = jax.grad(map_elites.ascii_loss)(
-    jnp.zeros((1, 1)), jnp.full((1, 1), distance), jnp.array([weight]), 1.0,
-    0.2)
-  assert np.sign(-gradient[0, 0]) == moves
-
-
 def test_an_episode_is_recorded_up_to_its_end():
   found = jax.jit(record_episodes)(_evaluated(
     [1, 2, 3, 4], [3, 2, 0, 3],
