@@ -176,8 +176,7 @@ class TeachingConfig(Settings):
   ) -> tuple[int, int, int]:
     """Counts offspring that follow the gradient, are injected, and are varied.
 
-    A share above 0 gives at least one, while any are left; the arguments are
-    taken where the settings are None.
+    A share above 0 gives at least one; arguments count where settings are None.
     """
     if self.gradient_share is not None:
       gradient_share = self.gradient_share

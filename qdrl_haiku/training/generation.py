@@ -38,7 +38,8 @@ def init(
     New members, or a repertoire of random agents with the emitter's state.
 
   Raises:
-    ValueError: as `prepare`, or if a learner isn't as `learners.Learner` says.
+    ValueError: if settings don't fit each other, or a learner or an emitter
+      isn't as `learners.Learner` or `map_elites.Emitter` says.
   """
   return prepare(setup).init(run_key, initial)
 
@@ -53,8 +54,7 @@ def step(
   added, and is told of them.
 
   If no member is finite afterwards (`GenerationReport.finite`), there is no
-  parent to inherit from: `restart_generation` makes new members, as
-  `runs.run` does.
+  parent: `restart_generation` makes new members, as `runs.run` does.
 
   Compiled once per setup: later changes inside the setup, such as to its
   environments, have no effect, so make a new setup. `jax.jit` with a donated
@@ -75,10 +75,7 @@ def step(
 def restart_generation(setup: Setup, state: State, run_key: Key) -> State:
   """Replaces the members by new ones, when there is no finite parent.
 
-  Args:
-    setup: what is trained.
-    state: of non-finite members; hyperparameters and repertoire stay, and
-      members that an elite has replaced keep its networks.
-    run_key: the run's key.
+  Hyperparameters and repertoire stay, and members that an elite has replaced
+  keep its networks.
   """
   return prepare(setup).restart(state, run_key)

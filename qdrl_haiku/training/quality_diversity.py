@@ -31,20 +31,14 @@ from qdrl_haiku import (
 )
 from qdrl_haiku.distributed import sharding
 from qdrl_haiku.training import members as members_lib
+from qdrl_haiku.training import state as state_lib
 from qdrl_haiku.training.repertoires import emitters as emitters_lib
 from qdrl_haiku.training.setup import Setup
-from qdrl_haiku.training.state import (
-  Best,
-  GenerationReport,
-  InitialStates,
-  State,
-  Trained,
-  Trainer,
-)
+from qdrl_haiku.training.state import GenerationReport, State, Trained
 from qdrl_haiku.types import Array, Key, Metrics, Tree
 
 
-def make_trainer(setup: Setup) -> Trainer:
+def make_trainer(setup: Setup) -> state_lib.Trainer:
   """Makes what fills a repertoire, with members or without."""
   container, keeps = setup.qd.container, list(setup.qd.container.keeps)
   if setup.describer.improve is not None:
@@ -58,14 +52,14 @@ def make_trainer(setup: Setup) -> Trainer:
     State, False, emitter=emitter.shared,
     repertoire=setup.qd.shard_repertoire and setup.qd.container.shared)
   of = functools.partial
-  return Trainer(
+  return state_lib.Trainer(
     setup, of(draw, setup), of(init, setup, emitter), of(train, setup, emitter),
     of(evaluate, setup, emitter), of(restart, setup), shared, emitter.needs)
 
 
 def draw(
   setup: Setup, run_key: Key, generation: Array | int, num_agents: int
-) -> InitialStates:
+) -> state_lib.InitialStates:
   """Draws the states in which the episodes of a generation begin."""
   pool: Tree = ()
   if setup.trains_members:
@@ -75,12 +69,13 @@ def draw(
   key = jax.random.fold_in(run_key, generation)
   key = jax.random.fold_in(key, prng.OfGeneration.EVALUATE)
   keys = prng.fold_in_indices(key, num_agents)
-  return InitialStates(pool, members_lib.draw_member_evaluation(setup, keys))
+  return state_lib.InitialStates(
+    pool, members_lib.draw_member_evaluation(setup, keys))
 
 
 def init(
   setup: Setup, emitter: map_elites.Emitter, run_key: Key,
-  initial: InitialStates | None,
+  initial: state_lib.InitialStates | None,
 ) -> State:
   """Returns a repertoire of random agents, and the emitter's state."""
   qd = setup.qd
@@ -156,7 +151,7 @@ def evaluate(
     hyperparams=elites.hyperparams, metrics={},
     num_updates=jnp.zeros_like(fitness, jnp.int32), finite=finite,
     decision=None,
-    best=Best(
+    best=state_lib.Best(
       member=index, fitness=jnp.where(finite[index], fitness[index], jnp.nan),
       episode_return=fitness[index], hyperparams=best.hyperparams,
       state=setup.learner.from_genotype(best.genotype)),

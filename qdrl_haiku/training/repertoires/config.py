@@ -32,38 +32,19 @@ def _cells(
   return map_elites.cells(cells)
 
 
-def _soft_cells(
-  config: "RepertoireConfig", cells: map_elites.Tessellation, batch_size: int
-) -> map_elites.Container:
-  """Makes cells of soft thresholds, by default from the least return on."""
-  least = config.thresholds.minimum
-  return map_elites.soft_cells(
-    cells, config.thresholds.learning_rate,
-    -(config.qd_offset or 0.0) if least is None else least)
-
-
-def _fronts(
-  config: "RepertoireConfig", cells: map_elites.Tessellation, batch_size: int
-) -> map_elites.Container:
-  """Makes a container that compares objectives."""
-  name, reference = config.container, config.reference_point or ()
-  if name == "mome":
-    return map_elites.mome(cells, config.front_size, reference)
-  if not isinstance(cells, map_elites.Unstructured):
-    raise ValueError(
-      f"container={name} is a population without cells; take "
-      "tessellation=none.")
-  make = map_elites.nsga2 if name == "nsga2" else map_elites.spea2
-  return make(cells, reference)
-
-
 _COMPARING = ("mome", "nsga2", "spea2")
 CONTAINERS: dict[str, ContainerFn] = {
   "cells": _cells,
   "low_spread": lambda config, cells, _: map_elites.low_spread(cells),
-  "soft": _soft_cells,
+  "soft": lambda config, cells, _: map_elites.soft_cells(
+    cells, config.thresholds.learning_rate, config.threshold_min),
   "threshold": lambda config, cells, _: map_elites.threshold_archive(cells),
-  **dict.fromkeys(_COMPARING, _fronts)}
+  "mome": lambda config, cells, _: map_elites.mome(
+    cells, config.front_size, config.reference_point or ()),
+  "nsga2": lambda config, cells, _: map_elites.nsga2(
+    cells, config.reference_point or ()),
+  "spea2": lambda config, cells, _: map_elites.spea2(
+    cells, config.reference_point or ())}
 """Functions that make what says which agents stay, by name."""
 
 
@@ -195,6 +176,12 @@ class RepertoireConfig(Settings):
     return self.describer != describers.OwnDescriptorConfig()
 
   @property
+  def threshold_min(self) -> float:
+    """Threshold of an empty cell, by default the least return."""
+    least = self.thresholds.minimum
+    return -(self.qd_offset or 0.0) if least is None else least
+
+  @property
   def _grid_shape(self) -> tuple[int, ...] | None:
     """The grid's, None for the default where there needn't be a grid."""
     is_default = self.grid_shape == type(self).grid_shape
@@ -310,13 +297,9 @@ class RepertoireConfig(Settings):
     self, descriptor: environments.Descriptor, seed: int, population_size: int,
     centroids: jax.typing.ArrayLike | None = None,
   ) -> map_elites.Container:
-    """Makes what says which agents stay.
+    """Makes what says which agents stay, with new centroids or those [C, D].
 
-    Args:
-      descriptor: of the environment, or of a describer, without bounds.
-      seed: of the centroids, with `tessellation="cvt"`.
-      population_size: members that train, if any do.
-      centroids: of a run that goes on, [C, D], in place of new ones.
+    The descriptor is the environment's, or a describer's, without bounds.
     """
     if ":" in self.tessellation:
       for name in ("adding", "container"):
