@@ -51,12 +51,11 @@ def shorten_for_benchmark(
     1 / _STEPS + num_updates * update_seconds)
   interval = unit * max(1, round(_INTERVAL_SECONDS / seconds / unit))
   interval = min(interval, config.perturbation_interval)
-  if setup.on_policy:
-    return _configured(setup, perturbation_interval=interval)
-  if min_replay_size is None:
-    min_replay_size = min(config.min_replay_size, interval)
-  return _configured(
-    setup, perturbation_interval=interval, min_replay_size=min_replay_size)
+  settings: dict[str, Any] = {"perturbation_interval": interval}
+  if not setup.on_policy:
+    settings["min_replay_size"] = min_replay_size or min(
+      config.min_replay_size, interval)
+  return setup._replace(config=dataclasses.replace(config, **settings))
 
 
 def benchmark_generations(
@@ -304,11 +303,6 @@ def _timed(
           f"{number * seconds[0]:.0f} s in all",
           file=sys.stderr, flush=True)
   return seconds, state
-
-
-def _configured(setup: Setup, **settings: Any) -> Setup:
-  """Returns a setup with other settings of training."""
-  return setup._replace(config=dataclasses.replace(setup.config, **settings))
 
 
 def _population(

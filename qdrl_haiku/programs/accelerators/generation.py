@@ -28,8 +28,7 @@ def compiling_for_target(
 ) -> Iterator[jax.sharding.Mesh]:
   """Traces and compiles for one of `TARGETS` within a `with` statement.
 
-  Yields:
-    A mesh to compile for; its accelerators need not exist.
+  Yields a mesh of devices that need not exist, unless they are CPUs.
 
   Raises:
     ValueError: if jax's compiler for accelerators isn't installed, or if jax
@@ -69,10 +68,7 @@ def generation_costs(
 
   The setup is made while programs are traced for the target, one of `TARGETS`,
   since it holds functions that differ on CPUs; `num_devices` divide its agents.
-
-  Returns:
-    The costs of one call of the program that trains, and of the one that
-    evaluates; a third one draws initial states.
+  Returns the costs of a call of what trains, and of what evaluates.
 
   Raises:
     ValueError: if jax's compiler for the target isn't installed.

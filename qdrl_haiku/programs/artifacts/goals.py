@@ -52,12 +52,9 @@ def reach_goals(
   objective: learners.SkillObjective, state: types.State, key: Key,
   goals: Array,
 ) -> Array:
-  """Runs an episode to each goal [N, G], in `goal_environment`.
+  """Returns how far from its goal, of [N, G], each of N episodes ends, [N].
 
-  Episodes begin from the key, which is consumed.
-
-  Returns:
-    [N], how far from its goal each episode ended, in the goals' unit.
+  They are in `goal_environment`, and begin from the key, which is consumed.
   """
   chosen = goal_environment(env, objective, state, goals)
 

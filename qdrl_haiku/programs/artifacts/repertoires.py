@@ -11,7 +11,12 @@ from qdrl_haiku import learners, map_elites
 from qdrl_haiku.map_elites import storage
 from qdrl_haiku.programs.storage.directory import RunDirectory
 
-_FOLDER = "repertoire"
+
+def repertoire_files_of_run(path: pathlib.Path) -> dict[int, pathlib.Path]:
+  """Returns the files in a run's directory by step, the latest first."""
+  files = (path / "repertoire").glob("*.npz")
+  found = {int(x.stem): x for x in files if x.stem.isdecimal()}
+  return dict(sorted(found.items(), reverse=True))
 
 
 def read_latest_repertoire(
@@ -20,14 +25,11 @@ def read_latest_repertoire(
   """Reads the repertoire that a run wrote last, as `read_repertoire` does."""
   directory = RunDirectory(logdir)
   directory.settings()
-  files = (directory.path / _FOLDER).glob("*.npz")
-  steps = [int(path.stem) for path in files if path.stem.isdecimal()]
-  if not steps:
-    raise ValueError(
-      f"{logdir} has nothing in {_FOLDER}/; name the directory of a run of "
-      "train_me_pbt.py.")
-  path = directory.path / _FOLDER / f"{max(steps)}.npz"
-  return read_repertoire(learner, path), max(steps)
+  for step, path in repertoire_files_of_run(directory.path).items():
+    return read_repertoire(learner, path), step
+  raise ValueError(
+    f"{logdir} has nothing in repertoire/; name the directory of a run of "
+    "train_me_pbt.py.")
 
 
 def read_repertoire(

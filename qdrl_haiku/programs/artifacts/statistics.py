@@ -35,6 +35,13 @@ def mean_interval(scores: np.ndarray) -> Estimate:
   return _bootstrap(lambda drawn: drawn.mean(axis=-1), [scores])
 
 
+def episode_spreads(values: np.ndarray) -> np.ndarray:
+  """Returns deviations [N, ...] of M episodes [N, M, ...]; NaN if M is 1."""
+  if values.shape[1] < 2:
+    return np.full((len(values), *values.shape[2:]), np.nan)
+  return np.std(values, axis=1, ddof=1, dtype=np.float64)
+
+
 def pooled_interquartile_mean(tasks: Sequence[np.ndarray]) -> Estimate:
   """Returns the interquartile mean of all tasks' scores [N] together."""
 

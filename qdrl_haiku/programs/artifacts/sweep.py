@@ -12,13 +12,9 @@ _SPARE = 4
 
 
 def parse_sweep(text: str) -> tuple[str, tuple[float, ...]]:
-  """Reads a sweep from the command line, or refuses it.
+  """Reads a sweep, "name:low:high:number", or refuses it.
 
-  Args:
-    text: "name:low:high:number", the name one of `--randomize`.
-
-  Returns:
-    The name, and as many values from low to high, evenly spaced.
+  Returns the name, and as many values from low to high, evenly spaced.
   """
   try:
     name, *ends, number = text.split(":")

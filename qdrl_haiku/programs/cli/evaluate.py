@@ -15,12 +15,8 @@ from qdrl_haiku.environments import BatchedEnvironment, randomizing
 from qdrl_haiku.learners import Learner, SkillAgentConfig
 from qdrl_haiku.programs import artifacts, experiment
 from qdrl_haiku.programs.artifacts import export, repertoires, sweep
-from qdrl_haiku.programs.cli import devices, launch
-from qdrl_haiku.programs.cli.evaluate_config import (
-  DEFAULT_EPISODES,
-  EvaluateConfig,
-  check_evaluate_config,
-)
+from qdrl_haiku.programs.cli import devices, evaluate_config, launch
+from qdrl_haiku.programs.cli.evaluate_config import EvaluateConfig
 from qdrl_haiku.programs.cli.launch import Given
 from qdrl_haiku.programs.runs.progress import progress_of_waiting
 from qdrl_haiku.programs.storage import strict_json
@@ -28,7 +24,7 @@ from qdrl_haiku.programs.storage import strict_json
 
 def _main(given: Given) -> None:
   """Evaluates the agent that the flags ask for, exports it and draws it."""
-  config = check_evaluate_config(given.fill(EvaluateConfig()))
+  config = evaluate_config.check_evaluate_config(given.fill(EvaluateConfig()))
   run = experiment.read_config(config.logdir)
   run = dataclasses.replace(run, environment=given.fill(run.environment))
   devices.prepare_jax_devices(given.fill(devices.ProcessConfig()))
@@ -71,7 +67,7 @@ def _evaluate(config: EvaluateConfig, run: experiment.Config) -> None:
   if config.skill is not None:
     which += f", skill {config.text('skill')}"
   key = jax.random.key(config.seed)
-  num_episodes = num_episodes or DEFAULT_EPISODES
+  num_episodes = num_episodes or evaluate_config.DEFAULT_EPISODES
   if config.goal is not None:
     with config.blamed("goal"):
       eval_env, distance = _towards_goal(

@@ -44,11 +44,7 @@ class Given(NamedTuple):
     return Given(values, self.typed & known, self.refused)
 
   def fill(self, config: _S) -> _S:
-    """Returns a configuration with what its flags were given.
-
-    Raises:
-      ValueError: if something is refused, of other flags' too.
-    """
+    """Returns a configuration; raises what is refused, of other flags' too."""
     own = self.only(config_lib.config_tree_flags(config))
     with checks.Refusals(self.refused):
       return config_lib.replace_in_config_tree(
@@ -56,10 +52,7 @@ class Given(NamedTuple):
 
   @property
   def strictly_typed(self) -> frozenset[str] | None:
-    """The flags that must have an effect; None if others are wrong.
-
-    Without those they may seem to have none.
-    """
+    """The flags that must have an effect; None if others are refused."""
     return None if self.refused else self.typed
 
 

@@ -93,11 +93,10 @@ def heatmap_panel(
 
 
 def heatmap_places(repertoire: Repertoire) -> np.ndarray:
-  """Places cells in the plane of the descriptor's first two axes.
+  """Returns the cell at each place of the descriptor's first two axes.
 
-  Returns:
-    int32 [rows, columns], the lowest row first: the cell at each place; -1 if,
-    of several cells at a place, none has an elite.
+  int32 [rows, columns], the lowest row first; -1 if, of several cells at a
+  place, none has an elite.
   """
   shape = getattr(repertoire.tessellation, "shape", None)
   if repertoire.descriptors.shape[1] > 2 or not repertoire.has_cells:

@@ -14,11 +14,7 @@ from qdrl_haiku.programs.experiment.config import (
   experiment_program,
   read_config,
 )
-from qdrl_haiku.programs.experiment.plan import (
-  Plan,
-  build,
-  plan_experiment,
-)
+from qdrl_haiku.programs.experiment.plan import Plan, build, plan_experiment
 from qdrl_haiku.programs.experiment.train import (
   Result,
   train,

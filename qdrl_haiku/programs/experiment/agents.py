@@ -58,7 +58,7 @@ def _tunes_environment(
 def make_skill_objective(
   choice: learners.SkillAgentConfig, env: environments.BatchedEnvironment
 ) -> learners.SkillObjective:
-  """Makes what rewards skills in an environment, which is given without them.
+  """Makes what rewards skills in an environment that is given without them.
 
   Raises:
     ValueError: if a setting doesn't fit the environment or the skills.

@@ -40,13 +40,9 @@ class Plan(NamedTuple):
 
 
 def build(config: Config) -> training.Setup:
-  """Composes what a configuration describes.
+  """Composes what a configuration describes, or refuses its settings.
 
-  Returns:
-    The setup, for `training.init` and `training.step`.
-
-  Raises:
-    ValueError: if a setting is wrong or has no effect beside the others.
+  Returns the setup, for `training.init` and `training.step`.
   """
   return plan_experiment(config).setup
 
@@ -54,8 +50,7 @@ def build(config: Config) -> training.Setup:
 def plan_experiment(config: Config) -> Plan:
   """Composes what a configuration describes, and fills in what it leaves open.
 
-  Raises:
-    ValueError: if a setting is wrong or has no effect beside the others.
+  Refuses settings that are wrong, or have no effect beside the others.
   """
   repertoire, run, settings = config.repertoire, config.run, config.training
   has_members = repertoire is None or repertoire.has_members

@@ -9,13 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from qdrl_haiku.map_elites import (
-  OBJECTIVES,
-  Repertoire,
-  Unstructured,
-  storage,
-)
+from qdrl_haiku.map_elites import OBJECTIVES, Repertoire, Unstructured, storage
 from qdrl_haiku.map_elites.emitters.multi import FOUND_BY
+from qdrl_haiku.programs.artifacts import repertoires, statistics
 from qdrl_haiku.programs.drawing import heatmaps
 from qdrl_haiku.programs.drawing.figure import ORANGE, Figure, Trace
 from qdrl_haiku.programs.reports import with_plotly
@@ -61,13 +57,9 @@ class Elites(NamedTuple):
 def read_elite_table(run_path: pathlib.Path) -> tuple[Elites | None, list[str]]:
   """Reads the latest elites that a run has, and says what can't be read."""
   problems: list[str] = []
-  files = {
-    int(path.stem): path
-    for path in (run_path / "repertoire").glob("*.npz")
-    if path.stem.isdecimal()}
-  for step in sorted(files, reverse=True):
+  for step, file in repertoires.repertoire_files_of_run(run_path).items():
     try:
-      elites = _read(files[step], step)
+      elites = _read(file, step)
     except (OSError, ValueError) as error:
       problems.append(str(error))
       continue
@@ -188,8 +180,5 @@ def _read_again(path: pathlib.Path, cells: np.ndarray) -> Again:
     if not np.array_equal(file["cells"], cells):
       raise ValueError("it is of other elites")
   values = np.concatenate([fitness[..., None], descriptors], axis=2)
-  num_episodes = values.shape[1]
-  spread = np.full_like(values[:, 0], np.nan)
-  if num_episodes > 1:
-    spread = values.std(axis=1, ddof=1)
-  return Again(num_episodes, values.mean(axis=1), spread)
+  return Again(
+    values.shape[1], values.mean(axis=1), statistics.episode_spreads(values))

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from qdrl_haiku.distributed import hosts
-from qdrl_haiku.programs.runs.records import Row
 from qdrl_haiku.programs.storage import strict_json
 from qdrl_haiku.programs.storage.directory import RunDirectory
+from qdrl_haiku.programs.storage.strict_json import Record
 
 
 class MetricsWriter:
@@ -41,7 +41,7 @@ class MetricsWriter:
     if "wandb" in log_to:
       self._wandb = _begin_wandb(directory)
 
-  def write(self, row: Row) -> None:
+  def write(self, row: Record) -> None:
     """Writes one row; each row of a run has the same names."""
     if not hosts.is_first_host():
       return
@@ -60,7 +60,7 @@ class MetricsWriter:
     if self._wandb is not None:
       self._wandb.finish()
 
-  def _append_csv(self, row: Row) -> None:
+  def _append_csv(self, row: Record) -> None:
     is_new = not self._csv.exists()
     with self._csv.open("a", newline="") as file:
       writer = csv.DictWriter(file, list(row), lineterminator="\n")
@@ -69,7 +69,7 @@ class MetricsWriter:
       writer.writerow(strict_json.strict_json_value(row))
 
 
-def _finite(row: Row) -> Row:
+def _finite(row: Record) -> Record:
   """Returns the numbers of a row that are finite."""
   return {
     name: x for name, x in row.items() if x is not None and math.isfinite(x)}
@@ -96,7 +96,7 @@ class _Events:
   thread has written its queue, so that a kill would lose rows.
   """
 
-  def __init__(self, directory: RunDirectory, rows: list[Row]) -> None:
+  def __init__(self, directory: RunDirectory, rows: list[Record]) -> None:
     # Here, since importing it takes long.
     from tensorboardX.event_file_writer import EventsWriter
     from tensorboardX.proto import event_pb2
@@ -117,7 +117,7 @@ class _Events:
     for path in before:
       path.unlink()
 
-  def write(self, row: Row, wall_time: float) -> None:
+  def write(self, row: Record, wall_time: float) -> None:
     """Writes the numbers of a row that are finite, as one event."""
     from tensorboardX import summary
     from tensorboardX.proto import event_pb2

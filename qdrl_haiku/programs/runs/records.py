@@ -1,7 +1,6 @@
 """The record, the row of metrics and the rows of members of a generation."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import jax
 import numpy as np
@@ -10,13 +9,9 @@ from qdrl_haiku import actors, environments, trees, types
 from qdrl_haiku.controllers import lineage
 from qdrl_haiku.programs.runs import divergence
 from qdrl_haiku.programs.storage.directory import RunDirectory
+from qdrl_haiku.programs.storage.strict_json import Record
 from qdrl_haiku.training.setup import Setup
 from qdrl_haiku.training.state import GenerationReport, State
-
-Row = dict[str, Any]
-"""Row of metrics, numbers by name."""
-Record = dict[str, Any]
-"""Record of a checkpoint, as JSON: progress, and the best agent."""
 
 
 def initial_record() -> Record:
@@ -27,8 +22,8 @@ def initial_record() -> Record:
 
 
 def first_record(
-  record: Record, seed: int, state: State, known: Row
-) -> tuple[Record, Row]:
+  record: Record, seed: int, state: State, known: Record
+) -> tuple[Record, Record]:
   """Returns record and row of a first repertoire, with its known metrics."""
   steps = int(state.initial_steps)
   record = record | {"initial_env_steps": steps, "total_env_steps": steps}
@@ -80,14 +75,14 @@ def _env_steps(setup: Setup, report: GenerationReport) -> int:
 
 def record_row(
   seeds: Sequence[int], report: GenerationReport, record: Record
-) -> Row:
+) -> Record:
   """Returns the row of metrics of one generation."""
   averaged = {
     "eval/episode_return": report.evaluation.returns,
     "eval/episode_length": report.evaluation.lengths} | _other_scores(report)
   for name, values in sorted(report.metrics.items()):
     averaged[f"training/{name}"] = values
-  row: Row = {"generation": int(report.generation)}
+  row: Record = {"generation": int(report.generation)}
   row |= {name: float(np.mean(x)) for name, x in averaged.items()}
   row |= {"step": record["step"], "walltime": record["walltime"]}
   row |= {"seed": seeds[0], "total_env_steps": record["total_env_steps"]}
@@ -101,11 +96,11 @@ def record_row(
   return row
 
 
-def _pbt_row(report: GenerationReport) -> Row:
+def _pbt_row(report: GenerationReport) -> Record:
   """Returns what a controller adds to the row."""
   assert report.decision is not None
-  row: Row = {}
-  scores: Row = {"return": report.scores["episode_return"]}
+  row: Record = {}
+  scores: Record = {"return": report.scores["episode_return"]}
   scores |= {
     name.split("/")[-1]: x for name, x in _other_scores(report).items()}
   for name, values in scores.items():
@@ -125,20 +120,22 @@ def _pbt_row(report: GenerationReport) -> Row:
   return row
 
 
-def record_numbers(values: Mapping[str, types.Array], prefix: str = "") -> Row:
+def record_numbers(
+  values: Mapping[str, types.Array], prefix: str = ""
+) -> Record:
   """Returns scalars by name as Python's numbers."""
   return {
     f"{prefix}{name}": np.asarray(value).item()
     for name, value in values.items()}
 
 
-def _seeds_row(report: GenerationReport, seeds: Sequence[int]) -> Row:
+def _seeds_row(report: GenerationReport, seeds: Sequence[int]) -> Record:
   """Returns what several seeds side by side add to the row."""
   from scipy import stats  # Here, since importing it takes long.
 
   returns = report.scores["episode_return"]
   scores = {"eval/episode_return": returns} | _other_scores(report)
-  row: Row = {
+  row: Record = {
     f"{name}/seed_{seed}": float(value)
     for name, values in scores.items()
     for seed, value in zip(seeds, values, strict=True)}
@@ -153,7 +150,9 @@ def _other_scores(report: GenerationReport) -> dict[str, types.Array]:
   return scores
 
 
-def record_rates(setup: Setup, report: GenerationReport, seconds: float) -> Row:
+def record_rates(
+  setup: Setup, report: GenerationReport, seconds: float
+) -> Record:
   """Returns what was done per second, summed over the population."""
   steps = _collected_steps(setup) or _env_steps(setup, report)
   return {
@@ -221,7 +220,7 @@ def write_skill_records(
   directory.write_arrays("skills.npz", trajectory | returns | axes)
 
 
-def summarize_record(row: Row) -> str:
+def summarize_record(row: Record) -> str:
   """Returns what the progress line says of a generation."""
   if "qd/qd_score" in row:
     return (

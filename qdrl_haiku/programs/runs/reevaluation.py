@@ -16,7 +16,9 @@ from jax.sharding import NamedSharding
 
 from qdrl_haiku import map_elites, platform, types
 from qdrl_haiku.distributed import sharding
+from qdrl_haiku.programs.artifacts import statistics
 from qdrl_haiku.programs.runs import records
+from qdrl_haiku.programs.storage.strict_json import Record
 from qdrl_haiku.training import members as members_lib
 from qdrl_haiku.training import quality_diversity
 from qdrl_haiku.training.setup import Setup
@@ -62,11 +64,10 @@ def reevaluation_batch_size(setup: Setup, num_reevaluations: int) -> int:
 def make_reevaluate(setup: Setup, num_reevaluations: int) -> ReevaluateFn:
   """Makes the function that evaluates a repertoire's elites again.
 
-  Each elite is evaluated again, and added to an empty repertoire by its mean
-  fitness and its mean descriptor (the "corrected" repertoire of Flageat and
-  Cully, "Fast and stable MAP-Elites in noisy domains", 2020). What is compiled
-  fits any number of elites, and is compiled in the first call. One that is
-  measured by other descriptors than those of its container keeps all.
+  Each is added to an empty repertoire by its mean fitness and its mean
+  descriptor (the "corrected" one of Flageat and Cully, 2020). What is compiled
+  fits any number of elites. A repertoire that is measured by other descriptors
+  than those of its container keeps all.
   """
   mesh, container = setup.mesh, setup.qd.container
   if (places := setup.qd.measured) is not None:
@@ -144,7 +145,7 @@ def make_reevaluate(setup: Setup, num_reevaluations: int) -> ReevaluateFn:
 
 def reevaluation_row(
   repertoire: map_elites.Repertoire, again: Reevaluation | None, offset: float
-) -> records.Row:
+) -> Record:
   """Returns the columns of a reevaluation, NaN if there was none."""
   if again is None:
     return dict.fromkeys(_COLUMNS, np.nan)
@@ -154,14 +155,7 @@ def reevaluation_row(
   values = [corrected[f"qd/{name}"] for name in _LOST]
   values += [seen[f"qd/{x}"] - corrected[f"qd/{x}"] for x in _LOST]
   for x in (again.fitness, again.descriptors):
-    spread = reevaluation_spreads(x)
+    spread = statistics.episode_spreads(x)
     spread = spread[np.isfinite(spread)]
     values.append(float(np.mean(spread)) if spread.size else np.nan)
   return dict(zip(_COLUMNS, [*values, again.env_steps], strict=True))
-
-
-def reevaluation_spreads(values: np.ndarray) -> np.ndarray:
-  """Returns how far each elite's episodes differ."""
-  if values.shape[1] < 2:
-    return np.full((len(values), *values.shape[2:]), np.nan)
-  return np.std(values, axis=1, ddof=1, dtype=np.float64)

@@ -11,9 +11,9 @@ from qdrl_haiku import map_elites, prng, types
 from qdrl_haiku.distributed import hosts, sharding
 from qdrl_haiku.programs.runs import records, reevaluation
 from qdrl_haiku.programs.runs.config import RunConfig
-from qdrl_haiku.programs.runs.records import Record, Row
 from qdrl_haiku.programs.runs.reevaluation import Reevaluation
 from qdrl_haiku.programs.storage.directory import RunDirectory
+from qdrl_haiku.programs.storage.strict_json import Record
 from qdrl_haiku.training import quality_diversity
 from qdrl_haiku.training.setup import Setup
 from qdrl_haiku.training.state import State
@@ -47,7 +47,7 @@ class RepertoireFiles:
   def record(
     self, state: State, run_key: types.Key, generation: int, step: int,
     is_last: bool,
-  ) -> Row:
+  ) -> Record:
     """Writes what is due after a generation; returns columns of its row."""
 
     def is_due(interval: int | None) -> bool:
@@ -72,12 +72,12 @@ class RepertoireFiles:
     """Returns what the container shows, as it's measured."""
     return self._setup.measured(self._qd.container.show(state.repertoire))
 
-  def metrics(self, repertoire: map_elites.Repertoire) -> Row:
+  def metrics(self, repertoire: map_elites.Repertoire) -> Record:
     """Returns the metrics of a repertoire."""
     found = map_elites.metrics(repertoire, self._qd.qd_offset)
     return records.record_numbers(jax.device_get(found))
 
-  def first_metrics(self, state: State) -> Row:
+  def first_metrics(self, state: State) -> Record:
     """Returns the metrics before the first generation, the container's too."""
     return records.record_numbers(
       jax.device_get(quality_diversity.repertoire_metrics(

@@ -19,6 +19,7 @@ from qdrl_haiku.programs.storage.checkpoints import (
   DamagedCheckpoint,
 )
 from qdrl_haiku.programs.storage.directory import ROW_FILES, RunDirectory
+from qdrl_haiku.programs.storage.strict_json import Record
 from qdrl_haiku.training.setup import Setup
 from qdrl_haiku.training.state import Members, State
 
@@ -27,7 +28,7 @@ def begin_or_resume(
   setup: Setup, config: RunConfig, directory: RunDirectory,
   checkpoints: Checkpoints, best: Checkpoints, programs: Programs,
   run_key: types.Key,
-) -> tuple[State, records.Record]:
+) -> tuple[State, Record]:
   """Returns the state to go on with, and the record of what has been done.
 
   Rows and best agents of generations that will be done again are dropped. A
@@ -93,7 +94,7 @@ def trees_to_resume(config: RunConfig, state: State) -> dict[str, types.Tree]:
 def _restored(
   setup: Setup, config: RunConfig, checkpoints: Checkpoints, step: int,
   programs: Programs, run_key: types.Key,
-) -> tuple[State, records.Record]:
+) -> tuple[State, Record]:
   """Returns the state and the record of a checkpoint."""
   record = checkpoints.record(step)
   wanted = trees_to_resume(config, programs.state)
@@ -115,13 +116,9 @@ def _restored(
 
 
 def _warm_start(setup: Setup, state: State, logdir: str) -> State:
-  """Gives a new population the agents of another run's latest checkpoint.
-
-  Networks, optimisers and statistics are taken over; replay buffers,
-  environments and hyperparameters are the new population's own. Members take
-  the other run's agents in order of their last returns, best first, and again
-  from the best where there are more members than agents.
-  """
+  """Gives a new population the learners of another run's latest checkpoint."""
+  # Members take its agents in order of their last returns, best first, and
+  # again from the best where there are more members than agents.
   agents, record = read_agents(setup.learner, logdir)
   returns = [-np.inf if x is None else x for x in record["returns"]]
   size = setup.config.population_size

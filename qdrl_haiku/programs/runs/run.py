@@ -23,10 +23,10 @@ from qdrl_haiku.programs.runs.checkpoint_timing import CheckpointPlan
 from qdrl_haiku.programs.runs.compilation import Programs, make_programs
 from qdrl_haiku.programs.runs.config import RunConfig
 from qdrl_haiku.programs.runs.metrics_writer import MetricsWriter
-from qdrl_haiku.programs.runs.records import Record, Row
 from qdrl_haiku.programs.runs.repertoire_files import RepertoireFiles
 from qdrl_haiku.programs.storage.checkpoints import Checkpoints
 from qdrl_haiku.programs.storage.directory import RunDirectory
+from qdrl_haiku.programs.storage.strict_json import Record
 from qdrl_haiku.training.setup import Setup
 from qdrl_haiku.training.state import GenerationReport, State
 
@@ -34,9 +34,9 @@ from qdrl_haiku.training.state import GenerationReport, State
 def run(
   setup: Setup, config: RunConfig, settings: Record,
   may_change: Collection[str] = (),
-  callback: Callable[[Row], None] | None = None,
+  callback: Callable[[Record], None] | None = None,
   programs: Callable[..., Programs] = make_programs,
-) -> tuple[Row, State | None]:
+) -> tuple[Record, State | None]:
   """Trains a population from its start, or from where it stopped, to the end.
 
   Args:
@@ -52,13 +52,8 @@ def run(
     The last row of metrics, and the final state; {} and None for a dry run.
 
   Raises:
-    ValueError: if the settings don't fit each other or what is in `logdir`.
-    OSError: if something can't be written, or a checkpoint can't be read; the
-      run can be resumed from its last checkpoint.
-    Interrupted: if SIGTERM or Ctrl-C came; the run can be resumed.
-    Diverged: if no member is finite, and `on_divergence` is "stop".
-    EndedDiverged: if the run is done, but no member was finite after its last
-      three generations, or after any.
+    ValueError, OSError, Interrupted, Diverged, EndedDiverged: as
+      `qdrl_haiku.train` does.
   """
   # Everything is checked before anything is written.
   compatibility.check_numeric_compatibility()
@@ -134,21 +129,21 @@ class _Training:
 
   def train(
     self, interrupted: interruption.Interruption,
-    callback: Callable[[Row], None] | None,
-  ) -> tuple[Row, State]:
+    callback: Callable[[Record], None] | None,
+  ) -> tuple[Record, State]:
     """Trains to the end, or until it's interrupted."""
     directory, config, recorder = self._directory, self._config, self._recorder
     writer = MetricsWriter(directory, config.log_to)
     done = self._record["generation"]
     progress = progress_lib.Progress(self._number, done)
     plan = CheckpointPlan(config.checkpoint_interval)
-    first_row: Row = {}
+    first_row: Record = {}
     if recorder is not None and not done:
       self._record, first_row = records.first_record(
         self._record, self._seeds[0], self._state,
         recorder.first_metrics(self._state))
     # That of a run which is at its end already.
-    row: Row = (directory.rows("metrics.jsonl") or [{}])[-1]
+    row: Record = (directory.rows("metrics.jsonl") or [{}])[-1]
     for generation in range(done + 1, self._number + 1):
       interrupted.can_wait = True
       row, report, best_state = self._train_generation(generation, progress)
@@ -187,7 +182,7 @@ class _Training:
 
   def _train_generation(
     self, generation: int, progress: progress_lib.Progress
-  ) -> tuple[Row, GenerationReport, types.Tree]:
+  ) -> tuple[Record, GenerationReport, types.Tree]:
     """Trains for a generation; returns row, report and the best agent."""
     start, setup, programs = time.monotonic(), self._setup, self._programs
     initial = programs.draw(self._run_key, generation)

@@ -11,10 +11,7 @@ from qdrl_haiku.distributed import sharding
 from qdrl_haiku.programs.artifacts.agents import read_agents
 from qdrl_haiku.programs.runs.config import RunConfig
 from qdrl_haiku.programs.storage.directory import ROW_FILES, RunDirectory
-from qdrl_haiku.training.config import (
-  TrainingConfig,
-  nearest_interval_multiples,
-)
+from qdrl_haiku.training import config as training_lib
 from qdrl_haiku.training.generation import prepare
 from qdrl_haiku.training.setup import Setup
 from qdrl_haiku.training.state import Trainer
@@ -39,7 +36,8 @@ def prepare_valid_run(setup: Setup, config: RunConfig) -> Trainer:
       refusals.refuse(
         f"num_timesteps={config.num_timesteps} must be a multiple of the "
         f"{interval} steps of a generation; the nearest: "
-        f"{nearest_interval_multiples(config.num_timesteps, interval)}.")
+        + training_lib.nearest_interval_multiples(
+          config.num_timesteps, interval) + ".")
     if setup.controller is not None:
       with refusals.noted():
         controllers.check_controller(setup.controller, size)
@@ -84,7 +82,7 @@ def check_valid_mesh(setup: Setup) -> None:
       raise ValueError(
         f"shard_repertoire: {mesh.size} devices can't share {num_cells} cells "
         "evenly; the nearest numbers: "
-        f"{nearest_interval_multiples(num_cells, mesh.size)}.")
+        f"{training_lib.nearest_interval_multiples(num_cells, mesh.size)}.")
 
 
 def describe_valid_mesh(setup: Setup, is_chosen: bool) -> str:
@@ -92,7 +90,11 @@ def describe_valid_mesh(setup: Setup, is_chosen: bool) -> str:
   mesh, size, available = setup.mesh, setup.sizes.batches[0], jax.device_count()
   assert mesh is not None
   line = f"{'devices used':<34}{f'{mesh.size} of {available}':>10}"
-  line += _limit_of_devices()
+  limit = platform.usable_cores().limit
+  if given := os.environ.get("JAX_NUM_CPU_DEVICES"):
+    limit = f"JAX_NUM_CPU_DEVICES={given}"
+  if limit and jax.default_backend() == "cpu":
+    line += f" ({limit})"
   if not setup.abilities.spreads:
     return f"{line}, since devices can't share the environment"
   if num_idle := sharding.num_sharded_slots(mesh, size) - size:
@@ -102,18 +104,9 @@ def describe_valid_mesh(setup: Setup, is_chosen: bool) -> str:
     unit, count = "agents", size
     if setup.sizes.shared_cells % available:
       unit, count = "cells", setup.sizes.shared_cells
-    line += (
-      f"; {nearest_interval_multiples(count, available)} {unit} would use all")
+    nearest = training_lib.nearest_interval_multiples(count, available)
+    line += f"; {nearest} {unit} would use all"
   return line
-
-
-def _limit_of_devices() -> str:
-  """Returns why a CPU has no device of each core, as a part of a line."""
-  given = os.environ.get("JAX_NUM_CPU_DEVICES")
-  limit = platform.usable_cores().limit
-  if given:
-    limit = f"JAX_NUM_CPU_DEVICES={given}"
-  return f" ({limit})" if limit and jax.default_backend() == "cpu" else ""
 
 
 def _check_abilities(setup: Setup) -> None:
@@ -125,7 +118,7 @@ def _check_abilities(setup: Setup) -> None:
       "environment feeds one; leave the mesh out, and start one process.")
   if setup.abilities.copies_states:
     return
-  if setup.config.pool_size != TrainingConfig.pool_size:
+  if setup.config.pool_size != training_lib.TrainingConfig.pool_size:
     raise ValueError(
       f"pool_size={setup.config.pool_size} has no effect: the environment's "
       "states can't be kept; leave it out.")

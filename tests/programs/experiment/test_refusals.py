@@ -94,7 +94,7 @@ _CASES = [
   ("train_me_pbt", "--variation_batch_size=0 --iso_sigma=0.1", "varies nothin"),
   ("train_me_pbt", "--describer=aurora", "tessellation=grid divides what has"),
   ("train_me_pbt", "--num_looks=3", "effect: --describer=environment has no"),
-  ("train_me_pbt", "--container=threshold", "have no cells; take tess.*=none"),
+  ("train_me_pbt", "--container=threshold", "without cells; take tess.*=none"),
   ("train_me_pbt", "--describer=arora", "arora is unknown; .*aurora"),
   ("train_me_pbt",
    "--describer=aurora --tessellation=none --emitter=dcrl --learner=td3",

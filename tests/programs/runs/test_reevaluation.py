@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import actors, distributed
+from qdrl_haiku.programs.artifacts import statistics
 from qdrl_haiku.programs.runs import reevaluation
 from tests import compilations
 from tests.programs.reports import common as reports_common
@@ -108,9 +109,9 @@ def test_rows_have_what_numpy_finds_of_all_episodes():
 
 def test_one_episode_says_nothing_of_how_far_episodes_differ():
   values = np.array([[[1.0, 2.0]], [[3.0, 4.0]]])
-  assert np.isnan(reevaluation.reevaluation_spreads(values)).all()
+  assert np.isnan(statistics.episode_spreads(values)).all()
   values = np.array([[1.0, 3.0]])
-  assert reevaluation.reevaluation_spreads(values) == np.sqrt([2.0])
+  assert statistics.episode_spreads(values) == np.sqrt([2.0])
 
 
 def test_batches_are_what_a_generation_evaluates_and_devices_share():
