@@ -26,19 +26,12 @@ from qdrl_haiku.map_elites.containers.low_spread import (
   descriptor_spread,
   low_spread,
 )
-from qdrl_haiku.map_elites.containers.resampling import (
-  DeepArchive,
-  Resampling,
-  deep_archive,
-)
+from qdrl_haiku.map_elites.containers.resampling import Resampling, deep_archive
 from qdrl_haiku.map_elites.containers.soft_cells import (
   SoftThresholds,
   soft_cells,
 )
-from qdrl_haiku.map_elites.containers.threshold_archive import (
-  ThresholdArchive,
-  threshold_archive,
-)
+from qdrl_haiku.map_elites.containers.threshold_archive import threshold_archive
 from qdrl_haiku.map_elites.describers import (
   EPISODES,
   OWN_DESCRIPTORS,

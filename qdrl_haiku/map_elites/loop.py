@@ -51,11 +51,9 @@ def init(
     some = jax.tree.map(lambda x: x[some], evaluated)
     # An emitter that compares one number refuses several here.
     jax.eval_shape(emitter.tell, state, container.show(contents), some, key)
-  if emitter.tell_first is not None:
-    key = jax.random.fold_in(key, OfGeneration.TELL)
-    shown = container.show(contents)
-    state = emitter.tell_first(state, shown, evaluated, key)
-  return contents, state
+  return contents, emitter.tell_first(
+    state, container.show(contents), evaluated,
+    jax.random.fold_in(key, OfGeneration.TELL))
 
 
 def step(

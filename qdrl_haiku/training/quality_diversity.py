@@ -87,12 +87,11 @@ def init(
   # Or XLA would divide among the devices what adds them, too.
   elites = emitters_lib.random_elites(setup, keys)
   elites = sharding.replicate(setup.mesh, elites)
-  needs = () if emitter.tell_first is None else emitter.needs
   key = jax.random.fold_in(run_key, 0)
   described_by = setup.describer.init(
     jax.random.fold_in(key, prng.OfGeneration.DESCRIBE))
   evaluation, evaluated = judge_elites(
-    setup, elites, initial.evaluation, described_by, needs)
+    setup, elites, initial.evaluation, described_by, emitter.needs)
   contents, emitter_state = map_elites.init(
     emitter, qd.container, evaluated, key)
   state = State(

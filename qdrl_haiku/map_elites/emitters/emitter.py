@@ -58,7 +58,7 @@ class Emitter(NamedTuple):
       isn't recorded.
     metrics: (state) -> numbers by name, [], for the row of a generation.
     tell_first: as `tell`, for the first individuals of a repertoire, whose
-      number may differ from B; None if the emitter doesn't use them.
+      number may differ from B.
     shared: a tree prefix of the state: True for arrays that devices share along
       their first axis, which is of agents that train; False for all others.
     extras: (state) -> by name what the container keeps with each individual of
@@ -73,7 +73,7 @@ class Emitter(NamedTuple):
   batch_size: int
   needs: tuple[str, ...] = ()
   metrics: Callable[[Tree], Metrics] = lambda state: {}
-  tell_first: TellFn | None = None
+  tell_first: TellFn = lambda state, repertoire, evaluated, key: state
   shared: Tree = False
   extras: Callable[[Tree], dict[str, Tree]] = lambda state: {}
   keep: Callable[[Evaluated], dict[str, Tree]] = lambda evaluated: {}

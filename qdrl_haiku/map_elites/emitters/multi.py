@@ -136,12 +136,9 @@ def multi_emitter(
     state: MultiEmitterState, repertoire: Repertoire, evaluated: Evaluated,
     key: Key,
   ) -> MultiEmitterState:
-    def tell_one(i: int, part: Emitter, key: Key) -> Tree:
-      if part.tell_first is None:
-        return state.states[i]
-      return part.tell_first(state.states[i], repertoire, evaluated, key)
-
-    return state._replace(states=of_each(tell_one, key))
+    return state._replace(states=of_each(
+      lambda i, part, key: part.tell_first(
+        state.states[i], repertoire, evaluated, key), key))
 
   def metrics(state: MultiEmitterState) -> Metrics:
     numbers: Metrics = {}
@@ -166,11 +163,10 @@ def multi_emitter(
         state.emitters == i, of_each, jax.tree.map(jnp.zeros_like, of_each))
     return kept
 
-  is_told = any(part.tell_first for part in parts)
   return Emitter(
     init, ask, tell, size,
     needs=tuple(sorted({name for part in parts for name in part.needs})),
-    metrics=metrics, tell_first=tell_first if is_told else None,
+    metrics=metrics, tell_first=tell_first,
     shared=trees.tree_prefix(
       MultiEmitterState, False, states=tuple(part.shared for part in parts)),
     extras=extras, keep=lambda evaluated: dict(collections.ChainMap(

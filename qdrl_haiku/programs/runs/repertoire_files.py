@@ -72,11 +72,6 @@ class RepertoireFiles:
     """Returns what the container shows, as it's measured."""
     return self._setup.measured(self._qd.container.show(state.repertoire))
 
-  def metrics(self, repertoire: map_elites.Repertoire) -> Record:
-    """Returns the metrics of a repertoire."""
-    found = map_elites.metrics(repertoire, self._qd.qd_offset)
-    return records.record_numbers(jax.device_get(found))
-
   def first_metrics(self, state: State) -> Record:
     """Returns the metrics before the first generation, the container's too."""
     return records.record_numbers(
@@ -127,8 +122,9 @@ class RepertoireFiles:
     self._directory.write_arrays(
       f"reevaluation/{step}.npz", {x: getattr(found, x) for x in parts})
     number = {"num_reevaluations": found.fitness.shape[1]}
+    metrics = map_elites.metrics(found.corrected, self._qd.qd_offset)
     self._directory.write_json(
-      _CORRECTED, self.metrics(found.corrected) | number)
+      _CORRECTED, records.record_numbers(jax.device_get(metrics)) | number)
 
 
 def read_repertoire_centroids(directory: RunDirectory) -> np.ndarray | None:

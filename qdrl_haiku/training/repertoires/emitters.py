@@ -118,13 +118,6 @@ def _improvements(setup: Setup) -> map_elites.Emitter:
     map_elites.RANKINGS[config.ranking])
 
 
-def _samples(setup: Setup) -> map_elites.Emitter:
-  """Makes the emitter of ME-ES; each device computes its gradient."""
-  return map_elites.me_es_emitter(
-    setup.qd.me_es, setup.qd.variation_batch_size, *_elite_and_weights(setup),
-    functools.partial(sharding.run_replicated, setup.mesh))
-
-
 def _taught(
   make: Callable[..., map_elites.Emitter], gradient_share: float,
   injection_share: float | None, setup: Setup, *, num_policies: int = 0,
@@ -213,7 +206,10 @@ EMITTERS: dict[str, setup_lib.EmitterFn] = {
     _taught, map_elites.dcrl_emitter, 0.25, 0.25, sees_targets=True),
   "ga": lambda setup: map_elites.genetic_emitter(
     setup.qd.variation_fn, setup.qd.variation_batch_size),
-  "me_es": _samples,
+  # Each device computes its gradient.
+  "me_es": lambda setup: map_elites.me_es_emitter(
+    setup.qd.me_es, setup.qd.variation_batch_size, *_elite_and_weights(setup),
+    functools.partial(sharding.run_replicated, setup.mesh)),
   "pbt": _members_and_variations,
   "pga": functools.partial(
     _taught, map_elites.pga_emitter, 0.5, None, num_policies=1),

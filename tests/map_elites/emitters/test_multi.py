@@ -180,7 +180,6 @@ def test_the_first_individuals_are_told_to_those_that_use_them():
     evaluated)
   told = jax.random.fold_in(_KEY, prng.OfGeneration.TELL)
   assert state.states[1] == (17.5, jax.random.fold_in(told, 1))
-  assert map_elites.multi_emitter({"a": deaf}).tell_first is None
 
 
 def test_more_individuals_than_can_be_shared_exactly_are_refused():
