@@ -53,6 +53,15 @@ class Trainer:
   def restart(self, state):
     return training.restart_generation(self.setup, state, self.key)
 
+  def history(self):
+    """The states before each of four generations, the last; and reports."""
+    states, reports = [self.first], []
+    for _ in range(4):
+      state, report = self.step(states[-1])
+      states.append(state)
+      reports.append(report)
+    return states, reports
+
 
 def shapes(setup):
   """The shapes of the first state; raises what `init` raises."""

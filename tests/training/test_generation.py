@@ -142,12 +142,7 @@ def test_episodes_that_reuse_a_state_are_counted(trainer, undisturbed):
 def tuned():
   """PBT after a burn-in period: the trainer, its states and reports."""
   trainer = common.tuned_trainer()
-  states, reports = [trainer.first], []
-  for _ in range(4):
-    state, report = trainer.step(states[-1])
-    states.append(state)
-    reports.append(report)
-  return trainer, states, reports
+  return trainer, *trainer.history()
 
 
 def test_a_generation_is_compiled_once_and_counted(tuned):

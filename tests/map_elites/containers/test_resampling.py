@@ -131,18 +131,6 @@ def test_cells_hold_what_lists_of_all_evaluations_say():
     np.mean([len(plain.seen[of[0]]) for of in plain.cells().values()]))
 
 
-def test_the_order_of_new_ones_changes_nothing():
-  rng = np.random.default_rng(3)
-  fitness = rng.choice([0.0, -0.0, 1.0], _SIZE).astype(np.float32)
-  descriptors = rng.choice([0.1, 0.9], (_SIZE, 2)).astype(np.float32)
-  numbers, results = np.arange(_SIZE, dtype=np.int32), []
-  for order in (numbers, rng.permutation(numbers)):
-    new = _evaluated(order, fitness[order], descriptors[order])
-    leaves = jax.tree.leaves(jax.device_get(_ADD(_empty(), new)))
-    results.append([x.tobytes() for x in leaves])
-  assert results[0] == results[1]
-
-
 def test_the_fitter_of_a_cell_are_drawn_the_more_often():
   resampling = map_elites.Resampling(share=0.1, depth=4)
   line = map_elites.Grid((1,), (0.0,), (1.0,))

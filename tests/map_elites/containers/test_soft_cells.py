@@ -64,17 +64,6 @@ def test_thresholds_are_those_of_a_plain_loop_and_the_best_are_shown():
       np.testing.assert_array_equal(getattr(shown, name), getattr(best, name))
 
 
-def test_the_order_of_a_batch_does_not_change_a_bit():
-  fitness, descriptors = _batches()[0]
-  first = _add(_empty(), _evaluated(fitness, descriptors))
-  order = np.random.default_rng(1).permutation(fitness.size)
-  other = _add(_empty(), _evaluated(fitness[order], descriptors[order]))
-  for name in ("extras", "fitness"):
-    jax.tree.map(
-      np.testing.assert_array_equal, getattr(first, name),
-      getattr(other, name))
-
-
 @pytest.mark.parametrize(("rate", "expected"), [(0.0, _LEAST), (1.0, 4.0)])
 def test_a_rate_of_0_never_moves_and_one_of_1_takes_the_mean(rate, expected):
   soft = map_elites.soft_cells(_GRID, rate, _LEAST)

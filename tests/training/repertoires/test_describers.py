@@ -27,13 +27,7 @@ def _history(env):
   if env is common.Placed:
     measured = map_elites.Unstructured(_PLACES, 2, _GRID)
   setup = setup_of(env, measured=measured, with_pbt=env is common.Drift)
-  trainer = common.Trainer(setup)
-  states, reports = [trainer.first], []
-  for _ in range(4):
-    state, report = trainer.step(states[-1])
-    states.append(state)
-    reports.append(report)
-  return setup, states, reports
+  return setup, *common.Trainer(setup).history()
 
 
 def test_elites_are_measured_by_the_environments_own_descriptor():
