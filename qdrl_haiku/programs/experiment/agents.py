@@ -40,9 +40,11 @@ def make_default_agent(config: Config) -> training.Setup:
     if settings.coverage_cells is not None:
       evaluate = training.coverage_evaluation(eval_env, settings.coverage_cells)
       setup = setup._replace(evaluate=evaluate)
+  # Which checks them.
+  learner = training.with_hyperparameters(setup.learner, {})
   if _tunes_environment(config, env):
-    setup = setup._replace(learner=training.with_tunables(setup.learner, env))
-  return setup
+    learner = training.with_tunables(learner, env)
+  return setup._replace(learner=learner)
 
 
 def _tunes_environment(
