@@ -192,7 +192,7 @@ def test_steps_of_others_are_gymnasiums(name, tolerance):
     model = plain.model
     names = brax_tasks.UNI_ROBOTS[_TASKS[name].robot][0].values()
     assert [float(x) for x in feet] == [
-      model.geom(x.replace("foot_geom", "ankle_geom")).id in touched
+      model.geom(x.replace("_foot_geom", "_ankle_geom")).id in touched
       for x in names]
 
 
