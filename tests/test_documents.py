@@ -126,13 +126,13 @@ def _execute(snippet):
   ("README.md", "qd.training.step", 25,
    {"=1000": "=40", "range(10)": "range(2)"},
    lambda names: int(names["state"].generation) == 2),
-  (_RECIPES, "qd.map_elites.step", 20, {"101": "6"},
+  (_RECIPES, "qd.map_elites.genetic_emitter", 20, {"101": "6"},
    lambda names: names["repertoire"].occupied.sum() > 1),
   # The critic has learned: its metrics are NaN before.
   (_RECIPES, "qd.map_elites.pga_emitter", 25, {"101": "6"},
    lambda names: names["repertoire"].occupied.sum() > 9 and jnp.isfinite(
      names["emitter"].metrics(names["state"])["q_mean"])),
-  (_RECIPES, "genetic_emitter", 25, {},
+  (_RECIPES, " map_elites.genetic_emitter", 25, {},
    lambda names: names["repertoire"].occupied.mean() > 0.95)])
 def test_a_pipeline_by_hand_is_short_and_learns(
   document, part, most_lines, shorter, is_right
