@@ -149,7 +149,7 @@ class RolloutAgentConfig(AgentConfig):
 
   @property
   def num_steps(self) -> int:
-    """How many steps each network takes on a rollout."""
+    """Counts the steps that each network takes on a rollout."""
     return self.num_epochs * self.num_minibatches
 
 

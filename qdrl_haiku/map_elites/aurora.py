@@ -75,7 +75,10 @@ def aurora(
   elites have seen. A training goes on with the weights of the last one; where
   it ends with a number that isn't finite, nothing of it is kept.
 
-  `num_steps` are T, of a whole episode.
+  Args:
+    config: its settings.
+    observation_spec: of what is observed.
+    num_steps: T, of a whole episode.
   """
   spec, looks = specs.observation_spec(observation_spec), config.num_looks
   size = specs.observation_size(spec)

@@ -66,6 +66,9 @@ def add_novel(
     valid: bool [B], which of them may be added.
     threshold: >= 0; a point is added if it's farther than this from all that
       the archive held before, and from those added earlier. At most M are.
+
+  Returns:
+    The archive.
   """
   size = archive.points.shape[0]
 

@@ -84,14 +84,17 @@ def weights_only(variation_fn: VariationFn) -> VariationFn:
   """Applies a variation to the networks' weights of a genotype only.
 
   All else (statistics, a log-temperature, hyperparameters) is the first
-  parent's. A leaf is a weight if a name on its path ends in "params", such as
-  `policy_params`; if none does in the whole genotype, each float leaf is. What
-  is below the name `hyperparams` is never a weight, nor is a network's running
-  state, see `is_running_state`.
+  parent's. A leaf is a weight if a name on its path ends in
+  "params", such as `policy_params`; if none does in the whole genotype, each
+  float leaf is. What is below the name `hyperparams` is never a weight, nor is
+  a network's running state, see `is_running_state`.
 
   Args:
     variation_fn: what varies the weights; it sees the genotypes with None in
       place of everything else, and returns the same tree.
+
+  Returns:
+    The variation of whole genotypes.
   """
 
   def vary(key: Key, x1: Tree, x2: Tree) -> Tree:
@@ -108,9 +111,14 @@ def vary_elites(
 ) -> VariationFn:
   """Makes the variation that creates an agent from two of a repertoire.
 
-  `iso_line` varies the networks' weights; all else is the first parent's, also
-  the hyperparameters, which `explore` (such as `controllers.explore` makes)
-  then changes as a controller changes those of a child.
+  `iso_line` varies the networks' weights; statistics and temperature
+  are the first parent's, and so are the hyperparameters, which `explore` then
+  changes as a controller changes those of a child.
+
+  Args:
+    iso_sigma: of the noise on each weight, >= 0.
+    line_sigma: of the step along the line through the parents, >= 0.
+    explore: such as `controllers.explore` makes.
   """
   vary_weights = weights_only(functools.partial(
     iso_line, iso_sigma=iso_sigma, line_sigma=line_sigma))
@@ -134,6 +142,9 @@ def genetic_emitter(variation_fn: VariationFn, batch_size: int) -> Emitter:
     variation_fn: makes offspring, such as `iso_line` with its sigmas bound. Not
       called if the batch size is 0.
     batch_size: B, >= 0.
+
+  Returns:
+    The emitter; its state is ().
   """
 
   def ask(state: Tree, repertoire: Repertoire, key: Key) -> tuple[Tree, Tree]:

@@ -75,7 +75,10 @@ def step(
 def restart_generation(setup: Setup, state: State, run_key: Key) -> State:
   """Replaces the members by new ones, when there is no finite parent.
 
-  Hyperparameters and repertoire stay, and members that an elite has replaced
-  keep its networks.
+  Args:
+    setup: what is trained.
+    state: of non-finite members; hyperparameters and repertoire stay, and
+      members that an elite has replaced keep its networks.
+    run_key: the run's key.
   """
   return prepare(setup).restart(state, run_key)

@@ -47,34 +47,45 @@ class Part(NamedTuple):
 
 
 class MapElites(NamedTuple):
-  """Holds what MAP-Elites adds to a setup; see `RepertoireConfig`."""
+  """Holds what MAP-Elites adds to a setup.
 
-  # Where new agents come from: a name; a function of the `Setup` that makes a
-  # `map_elites.Emitter` of elites; or several of them, "pbt" first, which then
-  # makes no variations.
+  Attributes:
+    emitter: where new agents come from: a name, see `RepertoireConfig.emitter`;
+      a function of the `Setup` that makes a `map_elites.Emitter` of elites; or
+      several of them, "pbt" first, which then makes no variations.
+    container: says which agents stay.
+    describer: what makes descriptors of episodes; None for the environment's
+      own `Descriptor`.
+    measured: places for the environment's own descriptors, as many as the
+      container has, by which a repertoire with a describer is measured, drawn
+      and saved; None for by the describer's.
+    variation_fn: (key, first parents, second parents) -> offspring, all of
+      them `map_elites.Elite`s with leaves [n, ...].
+    variation_batch_size: offspring per generation beside the population's own
+      members, >= 0, of all emitters together.
+    num_initial_genotypes: random agents in the first repertoire, >= 1.
+    num_replaced_by_samples: members that elites replace in each generation,
+      beside those that the controller replaces.
+    qd_offset: what is added to each elite's return in the QD score.
+    shard_repertoire: whether the elites' genotypes are sharded over the devices
+      along C, instead of replicated. With a mesh.
+    teaching: how agents with a shared critic learn.
+    cma: how CMA-ES searches.
+    me_es: how the evolution strategy of ME-ES searches.
+  """
+
   emitter: str | EmitterFn | tuple[Part, ...]
-  container: map_elites.Container  # Says which agents stay.
-  # Of `map_elites.Elite`s with leaves [n, ...].
+  container: map_elites.Container
   variation_fn: map_elites.VariationFn
-  # Offspring per generation beside the population's own members, >= 0, of all
-  # emitters together.
   variation_batch_size: int
-  num_initial_genotypes: int  # Random agents in the first repertoire, >= 1.
-  # Members that elites replace in each generation, beside those that the
-  # controller replaces.
+  num_initial_genotypes: int
   num_replaced_by_samples: int = 0
-  qd_offset: float = 0.0  # Added to each elite's return in the QD score.
-  # Whether the elites' genotypes are sharded over the devices along C, instead
-  # of replicated. With a mesh.
+  qd_offset: float = 0.0
   shard_repertoire: bool = False
   teaching: config_lib.TeachingConfig = config_lib.TeachingConfig()
   cma: config_lib.CMAConfig = config_lib.CMAConfig()
   me_es: map_elites.EvolutionStrategy = map_elites.EvolutionStrategy()
-  # What makes descriptors of episodes; None for the environment's own.
   describer: map_elites.Describer | None = None
-  # Places for the environment's own descriptors, as many as the container has,
-  # by which a repertoire with a describer is measured, drawn and saved; None
-  # for by the describer's.
   measured: map_elites.Tessellation | None = None
 
   @property
@@ -102,24 +113,31 @@ class Sizes(NamedTuple):
 
 
 class Setup(NamedTuple):
-  """Holds what training is composed of."""
+  """Holds what training is composed of.
 
-  env: environments.BatchedEnvironment  # The one in which agents collect.
-  # The one in which they are evaluated; may be the same, unless its states
-  # can't be copied.
+  Attributes:
+    env: the environment in which agents collect.
+    eval_env: the one in which they are evaluated; may be the same, unless its
+      states can't be copied.
+    learner: the algorithm of every agent.
+    controller: decides after each generation which members are replaced by
+      copies of which; None for agents that train each for itself.
+    config: the settings.
+    mesh: devices along one axis `population` over which members are sharded,
+      evenly or not; None for no sharding.
+    evaluate: how members are evaluated; None for greedy episodes in `eval_env`,
+      `config.num_eval_episodes` of each. It has to be None with `map_elites`.
+    map_elites: what fills a repertoire; None for no repertoire.
+  """
+
+  env: environments.BatchedEnvironment
   eval_env: environments.BatchedEnvironment
-  learner: learners.Learner  # The algorithm of every agent.
-  # Decides after each generation which members are replaced by copies of which;
-  # None for agents that train each for itself.
+  learner: learners.Learner
   controller: controllers.Controller | None
   config: config_lib.TrainingConfig
-  # Devices along one axis `population` over which members are sharded, evenly
-  # or not; None for no sharding.
   mesh: jax.sharding.Mesh | None = None
-  # How members are evaluated; None for greedy episodes in `eval_env`,
-  # `config.num_eval_episodes` of each. It has to be None with `map_elites`.
   evaluate: EvaluateMembersFn | None = None
-  map_elites: MapElites | None = None  # What fills a repertoire, if any.
+  map_elites: MapElites | None = None
 
   @property
   def qd(self) -> MapElites:

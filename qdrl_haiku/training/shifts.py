@@ -17,7 +17,11 @@ def shift_images(
 ) -> Transition:
   """Shifts the images of transitions [...], those of one observation alike.
 
-  They move at most so many pixels along both axes. The key is consumed.
+  Args:
+    spec: of observations.
+    most: pixels, >= 0, up to which they move along both axes.
+    batch: the transitions.
+    key: consumed.
   """
 
   def shift(observation: Tree, key: Key) -> Tree:

@@ -102,8 +102,13 @@ def coverage_evaluation(
 ) -> EvaluateMembersFn:
   """Makes the evaluation of a population without skills, for a `Setup`.
 
-  Its score `eval/coverage` says how many cells (`actors.coverage_cells`) the
-  episodes of an agent visit.
+  Args:
+    env: the environment of evaluation.
+    coverage_cells: see `actors.coverage_cells`.
+
+  Returns:
+    The function, whose score `eval/coverage` says how many cells the episodes
+    of an agent visit.
   """
   cells = actors.coverage_cells(env, coverage_cells)
 

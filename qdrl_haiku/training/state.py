@@ -119,49 +119,71 @@ class GenerationReport(NamedTuple):
   """Holds the results of a generation, from before the decision.
 
   They are those of the members; where no agents train, of the offspring.
+
+  Attributes:
+    generation: int32 [], counted from 1.
+    evaluation: returns and lengths [P, N], and descriptors if there are any.
+    scores: [P] by name, with `episode_return` among them.
+    fitness: [P], as the controller saw it; NaN for a non-finite member.
+    hyperparams: leaves [P], with which the members were trained.
+    metrics: by name, [P], means over the updates; NaN if there was none.
+    num_updates: int32 [P], critic steps of each member.
+    finite: bool [P], whether a member's fitness was, and what it acts with.
+    decision: the controller's, or None if there is no controller.
+    best: the fittest by this evaluation alone.
+    evaluation_steps: int32 [B, N], environment steps of each episode by which
+      agents were evaluated, elites that are evaluated again among them. Their
+      sum may be more than an int32 holds.
+    next_hyperparams: leaves [P], with which the members go on.
+    sampled_cells: int32 [P], whose elite replaced the member, -1 for none's.
+    repertoire_metrics: [] by name, see `map_elites.metrics`; none without one.
+    emitter_metrics: the emitter's, [] by name.
   """
 
-  generation: Array  # int32 [], counted from 1.
-  # Returns and lengths [P, N], and descriptors if there are any.
+  generation: Array
   evaluation: actors.Evaluation
-  scores: Scores  # [P] by name, with `episode_return` among them.
-  fitness: Array  # [P], as the controller saw it; NaN for a non-finite member.
-  hyperparams: Hyperparams  # Leaves [P], with which the members were trained.
-  metrics: Metrics  # By name, [P], means over updates; NaN if there was none.
-  num_updates: Array  # int32 [P], critic steps of each member.
-  finite: Array  # bool [P], whether fitness was, and what a member acts with.
-  decision: controllers.Decision | None  # None if there is no controller.
-  best: Best  # The fittest by this evaluation alone.
-  # int32 [B, N], environment steps of each episode by which agents were
-  # evaluated, elites that are evaluated again among them. Their sum may be more
-  # than an int32 holds.
+  scores: Scores
+  fitness: Array
+  hyperparams: Hyperparams
+  metrics: Metrics
+  num_updates: Array
+  finite: Array
+  decision: controllers.Decision | None
+  best: Best
   evaluation_steps: Array
-  next_hyperparams: Hyperparams  # Leaves [P], with which the members go on.
-  sampled_cells: Array  # int32 [P], whose elite replaced it, -1 for none's.
-  # [] by name, see `map_elites.metrics`; none without a repertoire.
+  next_hyperparams: Hyperparams
+  sampled_cells: Array
   repertoire_metrics: Metrics = {}
-  emitter_metrics: Metrics = {}  # The emitter's, [] by name.
+  emitter_metrics: Metrics = {}
 
 
 class Trainer(NamedTuple):
-  """A setup that has been checked, and the pure functions that train it."""
+  """A setup that has been checked, and the pure functions that train it.
 
-  setup: Setup  # What is trained.
-  # (run_key, generation, 0 for `init`, num_agents) -> states to begin in.
+  Attributes:
+    setup: what is trained.
+    draw: (run_key, generation, num_agents) -> the `InitialStates` of a
+      generation; generation 0 is for `init`.
+    init: (run_key, `InitialStates` or None) -> the state before the first
+      generation.
+    train: (state, pool, run_key) -> (state, `Trained`), the first part of a
+      generation, with `InitialStates.pool`.
+    evaluate: (state, trained, env_states, run_key) -> (state, report), the
+      second part, with `InitialStates.evaluation`.
+    restart: (state, run_key) -> the state with new members in place of all.
+    shared: a tree prefix of the state: True for arrays that devices share along
+      their first axis, False for those that each has all of.
+    needs: names of what is recorded of evaluations, see `map_elites.Emitter`.
+  """
+
+  setup: Setup
   draw: Callable[[Key, Array | int, int], InitialStates]
-  # (run_key, states or None) -> the state before the first generation.
   init: Callable[[Key, InitialStates | None], State]
-  # (state, `InitialStates.pool`, run_key): the first part of a generation.
   train: Callable[[State, Tree, Key], tuple[State, Trained]]
-  # (state, trained, `InitialStates.evaluation`, run_key): the second part.
   evaluate: Callable[
     [State, Trained, Tree, Key], tuple[State, GenerationReport]]
-  # (state, run_key) -> the state with new members in place of all.
   restart: Callable[[State, Key], State]
-  # A tree prefix of the state: True for arrays that devices share along their
-  # first axis, False for those that each has all of.
   shared: State
-  # Names of what is recorded of evaluations, see `map_elites.Emitter`.
   needs: tuple[str, ...] = ()
 
   def step(self, state: State, run_key: Key) -> tuple[State, GenerationReport]:

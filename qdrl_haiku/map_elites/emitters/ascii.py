@@ -23,12 +23,20 @@ _EPISODE = "episode"
 
 
 class Episodes(NamedTuple):
-  """Holds an episode of each of B individuals, of at most T steps."""
+  """Holds an episode of each of B individuals, of at most T steps.
 
-  observation: Tree  # Leaves [B, T, ...]; after an episode's end its last one.
-  action: Array | None  # [B, T, A], likewise; None of an elite's own.
-  to_go: Array  # [B, T], discounted rewards from a step on, 0 after the end.
-  length: Array  # int32 [B]; 0 if not all of an episode is finite.
+  Attributes:
+    observation: leaves [B, T, ...]; after an episode's end its last one.
+    action: [B, T, A], likewise; None of an elite's own.
+    to_go: [B, T], the discounted sum of rewards from a step on, 0 after the
+      end.
+    length: int32 [B]; 0 if not all of an episode is finite.
+  """
+
+  observation: Tree
+  action: Array | None
+  to_go: Array
+  length: Array
 
 
 CrossFn = Callable[[Tree, Episodes, Array], Tree]

@@ -21,20 +21,27 @@ _MAX_CONDITION = 1e6
 
 
 class Strategies(NamedTuple):
-  """K strategies that search [N] numbers, as pure functions; see `cma_es`."""
+  """K strategies that search [N] numbers, as pure functions; see `cma_es`.
 
-  init: Callable[[Array], Tree]  # (means [K, N]) -> states, leaves [K, ...].
-  # (states, key, consumed) -> (points [K, L, N], states).
+  Attributes:
+    init: (means [K, N]) -> their states, leaves [K, ...].
+    ask: (states, key) -> (points [K, L, N], states); the key is consumed.
+    tell: (states, points [K, L, N], ranks int32 [K, L], num_parents int32 [K],
+      each >= 1) -> states, moved towards the parents, of the first ranks.
+    can_go_on: (states) -> bool [K]; false where the covariance is
+      ill-conditioned, or anything not finite.
+    step_sizes: (states) -> [K].
+    num_strategies: K.
+    population_size: L.
+  """
+
+  init: Callable[[Array], Tree]
   ask: Callable[[Tree, Key], tuple[Array, Tree]]
-  # (states, points [K, L, N], ranks int32 [K, L], num_parents int32 [K], each
-  # >= 1) -> states, moved towards the parents, of the first ranks.
   tell: Callable[[Tree, Array, Array, Array], Tree]
-  # (states) -> bool [K]; false where a covariance is ill-conditioned, or
-  # anything not finite.
   can_go_on: Callable[[Tree], Array]
-  step_sizes: Callable[[Tree], Array]  # (states) -> [K].
-  num_strategies: int  # K.
-  population_size: int  # L.
+  step_sizes: Callable[[Tree], Array]
+  num_strategies: int
+  population_size: int
 
 
 def cma_es(
@@ -47,6 +54,9 @@ def cma_es(
     num_strategies: K, >= 1.
     population_size: L, >= 2, points of each.
     step_size: sigma at first, > 0; about as much as the numbers differ.
+
+  Raises:
+    ValueError: if `size` is not in its range.
   """
   from evosax.algorithms.distribution_based import cma_es as evosax_lib
 

@@ -28,18 +28,23 @@ class Teacher(NamedTuple):
 
   `training.teacher` makes them for agents of a learner. A target is the
   descriptor that an individual was made for. Keys are consumed.
+
+  Attributes:
+    init: (key) -> state, any tree of arrays: a critic that knows nothing.
+    remember: (state, evaluated, targets [B, D]) -> state, with the finite
+      transitions of `evaluated.extra` stored.
+    train: (state, key) -> (state, metrics by name, floats []), once before each
+      generation.
+    improve: (state, individuals, leaves [n, ...], targets [n, D], key) -> the
+      individuals, a few steps along the critic's gradient.
+    policies: (state, targets [n, D]) -> individuals, leaves [n, ...]: the
+      critic's own policies for these targets.
   """
 
-  init: Callable[[Key], Tree]  # (key) -> state of a critic that knows nothing.
-  # (state, evaluated, targets [B, D]) -> state, with the finite transitions of
-  # `evaluated.extra` stored.
+  init: Callable[[Key], Tree]
   remember: Callable[[Tree, Evaluated, Array], Tree]
-  # (state, key) -> (state, metrics by name, []), once before each generation.
   train: Callable[[Tree, Key], tuple[Tree, Metrics]]
-  # (state, individuals [n, ...], targets [n, D], key) -> the individuals, a few
-  # steps along the critic's gradient.
   improve: Callable[[Tree, Tree, Array, Key], Tree]
-  # (state, targets [n, D]) -> individuals [n, ...]: its own policies for them.
   policies: Callable[[Tree, Array], Tree]
 
 

@@ -106,6 +106,9 @@ def check(
     repertoire: for which it makes individuals; it may be empty.
     extra: what it `needs` of an evaluation, leaves [B, ...]; where that is
       missing, `tell` isn't looked at.
+
+  Raises:
+    ValueError: if something that it has or returns isn't as described.
   """
   checks.check_count("batch_size", emitter.batch_size, 0)
   checks.check_names("the emitter's needs", emitter.needs)

@@ -22,20 +22,27 @@ class Agents(NamedTuple):
   """Holds the pure functions of agents that the emitter calls.
 
   Members are any tree with leaves [P, ...]; keys are [P] and consumed.
+
+  Attributes:
+    init: (keys) -> members.
+    train: (members, hyperparameters [P], keys) -> (members, metrics [P] by
+      name).
+    genotypes: (members) -> what a cell stores of each, leaves [P, ...].
+    inherit: (members, parents int32 [P], finite bool [P]) -> members, each with
+      what a child inherits of `parents[i]`, bit-identical where that is i. A
+      member that wasn't finite, its evaluation included, inherits replay and
+      environments.
+    transplant: (members, genotypes [P, ...], where bool [P]) -> members, an
+      agent made of the genotype where true, bit-identical elsewhere.
+    is_finite: (members) -> bool [P], whether all of a member is finite.
   """
 
-  init: Callable[[Key], Tree]  # (keys) -> members.
-  # (members, hyperparameters [P], keys) -> (members, metrics [P] by name).
+  init: Callable[[Key], Tree]
   train: Callable[[Tree, Hyperparams, Key], tuple[Tree, Metrics]]
-  genotypes: Callable[[Tree], Tree]  # (members) -> what a cell stores of each.
-  # (members, parents int32 [P], finite bool [P]) -> members, each with what a
-  # child inherits of `parents[i]`, bit-identical where that is i. A member that
-  # wasn't finite, its evaluation included, inherits replay and environments.
+  genotypes: Callable[[Tree], Tree]
   inherit: Callable[[Tree, Array, Array], Tree]
-  # (members, genotypes [P, ...], where bool [P]) -> members, an agent made of
-  # the genotype where true, bit-identical elsewhere.
   transplant: Callable[[Tree, Tree, Array], Tree]
-  is_finite: Callable[[Tree], Array]  # (members) -> bool [P], of all of each.
+  is_finite: Callable[[Tree], Array]
 
 
 class Decision(Protocol):

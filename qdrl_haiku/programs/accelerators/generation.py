@@ -68,7 +68,10 @@ def generation_costs(
 
   The setup is made while programs are traced for the target, one of `TARGETS`,
   since it holds functions that differ on CPUs; `num_devices` divide its agents.
-  Returns the costs of a call of what trains, and of what evaluates.
+
+  Returns:
+    The costs of one call of the program that trains, and of the one that
+    evaluates; a third one draws initial states.
 
   Raises:
     ValueError: if jax's compiler for the target isn't installed.

@@ -14,10 +14,15 @@ from qdrl_haiku.programs.storage.strict_json import Record
 def read_best(
   learner: learners.Learner, logdir: str
 ) -> tuple[types.State, Record]:
-  """Reads the best agent that a run ever evaluated; refuses another learner's.
+  """Reads the best agent that a run ever evaluated.
 
-  Returns its state, for `learner.act_greedy`; and the record of when it was
-  evaluated, its return and its hyperparameters.
+  Args:
+    learner: as the run had it.
+    logdir: directory of the run.
+
+  Returns:
+    The agent's state, for `learner.act_greedy`; and the record of when it was
+    evaluated, its return and its hyperparameters.
 
   Raises:
     ValueError: if there is no such run, or if its agents are of another kind.
@@ -35,9 +40,11 @@ def read_best_agent_record(logdir: str) -> Record:
 def read_agents(
   learner: learners.Learner, logdir: str
 ) -> tuple[types.State, Record]:
-  """Reads the agents [P, ...] in a run's latest checkpoint, and its record.
+  """Reads the agents in a run's latest checkpoint, as `read_best` does.
 
-  It has the members' last `returns`, None where one had diverged.
+  Returns:
+    The agents' states, leaves [P, ...]; and the checkpoint's record, with the
+    members' last `returns`, None where one had diverged.
   """
 
   def like(record: Record) -> types.State:

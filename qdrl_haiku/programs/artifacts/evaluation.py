@@ -14,10 +14,13 @@ def evaluate_agent(
   env: environments.BatchedEnvironment, learner: learners.Learner,
   state: types.State, key: types.Key, num_episodes: int,
 ) -> actors.Evaluation:
-  """Runs N greedy episodes of a population of one agent, a thousand at a time.
+  """Runs N greedy episodes of one agent, a thousand at a time.
 
   The episodes have a descriptor if the environment has one; batch i draws from
   `fold_in(key, i)`, and skills that are dealt out go on from batch to batch.
+
+  Returns:
+    The evaluation of a population of one, on the host.
   """
   num_batches = -(-num_episodes // _BATCH)
   size = -(-num_episodes // num_batches)
@@ -42,8 +45,10 @@ def summarize_evaluation(
 ) -> dict[str, float]:
   """Summarises the episodes of one agent, of `evaluate_agent`.
 
-  `iqm` is the interquartile mean of returns, `iqm_low` and `iqm_high` its 95 %
-  bootstrap interval (Agarwal et al., arXiv 2108.13264).
+  Returns:
+    `num_episodes`; of returns `mean`, `std`, `iqm` (interquartile mean) and its
+    95 % bootstrap interval, `iqm_low`, `iqm_high` (Agarwal et al., arXiv
+    2108.13264); lengths, and the mean of each axis of the descriptor.
   """
   returns = np.asarray(evaluation.returns[0], np.float64)
   lengths = evaluation.lengths[0]

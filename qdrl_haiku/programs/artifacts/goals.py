@@ -52,9 +52,12 @@ def reach_goals(
   objective: learners.SkillObjective, state: types.State, key: Key,
   goals: Array,
 ) -> Array:
-  """Returns how far from its goal, of [N, G], each of N episodes ends, [N].
+  """Runs an episode to each goal [N, G], in `goal_environment`.
 
-  They are in `goal_environment`, and begin from the key, which is consumed.
+  Episodes begin from the key, which is consumed.
+
+  Returns:
+    [N], how far from its goal each episode ended, in the goals' unit.
   """
   chosen = goal_environment(env, objective, state, goals)
 

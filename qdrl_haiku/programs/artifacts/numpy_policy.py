@@ -66,10 +66,15 @@ def _sigmoid(x: np.ndarray) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class Policy:
-  """The greedy policy of one agent, in NumPy: a function of observations."""
+  """The greedy policy of one agent, in NumPy: a function of observations.
 
-  config: dict[str, Any]  # What shapes it, and its origin; see the module.
-  parameters: dict[str, np.ndarray]  # By name; see the module.
+  Attributes:
+    config: what shapes it, and where it comes from; see the module.
+    parameters: arrays by name; see the module.
+  """
+
+  config: dict[str, Any]
+  parameters: dict[str, np.ndarray]
 
   def __call__(self, observation: npt.ArrayLike) -> np.ndarray:
     """Acts as `learner.act_greedy` does where an episode begins.

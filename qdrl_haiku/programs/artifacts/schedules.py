@@ -14,15 +14,23 @@ from qdrl_haiku.programs.storage.directory import RunDirectory
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-  """Holds the schedule of hyperparameters that an agent, the winner, had."""
+  """Holds the schedule of hyperparameters that an agent, the winner, had.
 
-  run: str  # The directory of the run.
-  member: int  # Which member the winner was when it was evaluated.
-  generation: int  # In which that was.
-  episode_return: float | None  # What it reached then; None if not finite.
-  perturbation_interval: int  # Environment steps of a generation.
-  # By name, for each generation since the agents began, or began anew because
-  # all had diverged.
+  Attributes:
+    run: the directory of the run.
+    member: which member the winner was when it was evaluated.
+    generation: in which that was.
+    episode_return: what it reached then; None if that wasn't finite.
+    perturbation_interval: environment steps of a generation.
+    hyperparams: by name, for each generation since the agents began, or began
+      anew because all had diverged.
+  """
+
+  run: str
+  member: int
+  generation: int
+  episode_return: float | None
+  perturbation_interval: int
   hyperparams: list[dict[str, float]]
 
   @property
@@ -39,9 +47,14 @@ class Schedule:
 def read_schedule(logdir: str, member: int | None = None) -> Schedule:
   """Reads with which hyperparameters an agent and its ancestors were trained.
 
-  It's a member, as it was evaluated in the last generation; by default the best
-  agent that the run ever evaluated. One that descends from an elite, or from
-  another run's agent, is refused.
+  Args:
+    logdir: directory of a run with a controller.
+    member: which one, as it was evaluated in the last generation; by default
+      the best agent that the run ever evaluated.
+
+  Raises:
+    ValueError: if there is no such run or member, if the agent descends from an
+      elite or another run's agent, or if files are damaged.
   """
   directory = RunDirectory(logdir)
   settings = directory.settings()
@@ -93,7 +106,9 @@ def play_back(
 ) -> controllers.Controller:
   """Returns a controller by which all members follow a schedule.
 
-  After its end the last hyperparameters stay. Another learner's is refused.
+  Args:
+    schedule: of `read_schedule`; after its end the last hyperparameters stay.
+    learner: whose hyperparameters they are, or the schedule is refused.
   """
   return controllers.schedule(
     lineage.stack_lineage_hyperparams(schedule.hyperparams, learner.hyperparams)

@@ -12,9 +12,13 @@ _SPARE = 4
 
 
 def parse_sweep(text: str) -> tuple[str, tuple[float, ...]]:
-  """Reads a sweep, "name:low:high:number", or refuses it.
+  """Reads a sweep from the command line, or refuses it.
 
-  Returns the name, and as many values from low to high, evenly spaced.
+  Args:
+    text: "name:low:high:number", the name one of `--randomize`.
+
+  Returns:
+    The name, and as many values from low to high, evenly spaced.
   """
   try:
     name, *ends, number = text.split(":")

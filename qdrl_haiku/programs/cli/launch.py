@@ -44,7 +44,11 @@ class Given(NamedTuple):
     return Given(values, self.typed & known, self.refused)
 
   def fill(self, config: _S) -> _S:
-    """Returns a configuration; raises what is refused, of other flags' too."""
+    """Returns a configuration with what its flags were given.
+
+    Raises:
+      ValueError: if something is refused, of other flags' too.
+    """
     own = self.only(config_lib.config_tree_flags(config))
     with checks.Refusals(self.refused):
       return config_lib.replace_in_config_tree(

@@ -40,7 +40,14 @@ def leave_lost(reason: object = "nothing is heard of it") -> NoReturn:
 
 
 def join_processes(**given: Any) -> None:
-  """Makes one run of several processes, as `jax.distributed.initialize`."""
+  """Makes one run of several processes.
+
+  Args:
+    **given: arguments of `jax.distributed.initialize`.
+
+  Raises:
+    ValueError: if they don't find each other.
+  """
   _leave_at_bad_casts()
   name = "get_distributed_runtime_client"
   # jax itself gives the client no such function.

@@ -68,7 +68,8 @@ def _run(program: Program, start: Callable[[], None]) -> None:
 def configure_training_from_flags(program: Program, given: Given) -> Config:
   """Returns the configuration that flags, or a run to be resumed, ask for.
 
-  Where flags are wrong the rest is looked at as far as it can.
+  Raises:
+    ValueError: if flags are wrong; then the rest is looked at as far as it can.
   """
   given = given.only(program.flags())
   with checks.Refusals(given.refused) as refusals:

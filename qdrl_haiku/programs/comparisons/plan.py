@@ -102,7 +102,10 @@ def plan_comparison(config: CompareConfig) -> list[PlannedRun]:
   """Plans the runs of each task, each method and each seed.
 
   A method's flags come after a task's and so override them; those of the name
-  task/method come last. Returns all runs of the first seed, then the next.
+  task/method come last.
+
+  Returns:
+    All runs of the first seed, then those of the next.
 
   Raises:
     ValueError: if the table of tasks, methods and seeds makes no sense.

@@ -87,11 +87,13 @@ def fill_diverged(curves: Sequence[Curve]) -> list[Curve]:
 def score_curves(
   curves: Sequence[Curve], config: CompareConfig
 ) -> list[Record]:
-  """Scores each seed: a row per curve, by task.
+  """Scores each seed.
 
-  `final` is the mean of its last values; `area` its mean over the steps that
-  all curves of the task have; `at_<step>` and `at_<number>_minutes` its latest
-  value by then, NaN where there was none yet.
+  Returns:
+    By task, a row per curve: `final`, the mean of its last values; `area`, its
+    mean over the steps that all curves of the task have; `at_<step>` and
+    `at_<number>_minutes`, its latest value by then, NaN where there was none
+    yet.
   """
   rows: list[Record] = []
   for task in dict.fromkeys(curve.task for curve in curves):
@@ -113,13 +115,15 @@ def score_curves(
 def score_table(
   scored: Sequence[Record], config: CompareConfig
 ) -> list[Record]:
-  """Compares methods by the rows of `score_curves`: a row per task and method.
+  """Compares methods by the rows of `score_curves`.
 
-  It has interquartile means over seeds with their intervals (`<name>`,
-  `<name>_low`, `<name>_high`), the probability to be better than the baseline
-  (`improvement`), and medians of steps and minutes. Where all methods have runs
-  on several tasks, rows of these together come first: their scores are shares
-  of the way from the lowest to the highest of any run of the task.
+  Returns:
+    A row per task and method, of interquartile means over seeds with their
+    intervals (`<name>`, `<name>_low`, `<name>_high`), of the probability to be
+    better than the baseline (`improvement`), and of medians of steps and
+    minutes. Where all methods have runs on several tasks, rows of these
+    together come first: their scores are shares of the way from the lowest to
+    the highest of any run of the task.
   """
   tasks = [*dict.fromkeys(row["task"] for row in scored)]
   methods = [*dict.fromkeys(row["method"] for row in scored)]

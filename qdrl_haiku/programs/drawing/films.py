@@ -57,9 +57,17 @@ def first_film_episode(
 ) -> types.Tree:
   """Runs the first of the episodes that an evaluation with that key sees.
 
+  Args:
+    env: the environment.
+    learner: whose `act_greedy` chooses the actions.
+    state: the agent's.
+    key: one key, consumed.
+    scene: `environments.scene(env)`.
+    most_steps: after which the rest of a longer episode is left out.
+
   Returns:
     What the scene extracts of one agent, on the host, leaves [T+1, ...] for an
-    episode of T <= `most_steps`, cut off before the first non-finite value.
+    episode of T steps, which is cut off before the first non-finite value.
   """
 
   def run(state: types.State, key: types.Key) -> actors.Rollout:
@@ -84,6 +92,9 @@ def render_film(
 
   The formats are gif and mp4, films in real time, html, a page, and png, pdf
   and svg, pictures; see `check_film_format`.
+
+  Raises:
+    OSError: if it can't be written.
   """
   path = pathlib.Path(path)
   path.parent.mkdir(parents=True, exist_ok=True)
@@ -105,8 +116,10 @@ def film_walk(
 ) -> Panel:
   """Describes a way [T, 2] through a plane, its walls, its start and its goal.
 
-  With a step `t` it's drawn until then; the axes always hold all of it. Its
-  first two traces are the way and its end.
+  With a step `t` it's drawn until then; the axes always hold all of it.
+
+  Returns:
+    The way and its end, the first two traces, and all else.
   """
   way = positions if t is None else positions[: t + 1]
   (x, y), (x_end, y_end) = way.T, way[-1:].T

@@ -93,10 +93,11 @@ def heatmap_panel(
 
 
 def heatmap_places(repertoire: Repertoire) -> np.ndarray:
-  """Returns the cell at each place of the descriptor's first two axes.
+  """Places cells in the plane of the descriptor's first two axes.
 
-  int32 [rows, columns], the lowest row first; -1 if, of several cells at a
-  place, none has an elite.
+  Returns:
+    int32 [rows, columns], the lowest row first: the cell at each place; -1 if,
+    of several cells at a place, none has an elite.
   """
   shape = getattr(repertoire.tessellation, "shape", None)
   if repertoire.descriptors.shape[1] > 2 or not repertoire.has_cells:

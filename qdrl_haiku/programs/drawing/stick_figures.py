@@ -18,9 +18,14 @@ def stick_figure_lines(
 ) -> np.ndarray:
   """Returns a robot's geoms as lines, seen obliquely from the side.
 
-  Of links at `pos` [..., L, 3] in metres, turned by quaternions `rot` [..., L,
-  4], w first. Returns [..., 3 * G, 2], to the right of the first link and up:
-  both ends of each of the G geoms that move, and a NaN after them.
+  Args:
+    model: MuJoCo's. Each geom is a line along its longest axis.
+    pos: [..., L, 3], of the links, in metres.
+    rot: [..., L, 4], of the links, quaternions, w first.
+
+  Returns:
+    Float [..., 3 * G, 2], to the right of the first link and up: both ends of
+    each of the G geoms that move, and a NaN after them.
   """
   link, ends = _geoms(model)
   moved = (

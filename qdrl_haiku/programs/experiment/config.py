@@ -184,7 +184,11 @@ def experiment_program(config: Config) -> Program:
 
 
 def read_config(logdir: str) -> Config:
-  """Reads the configuration of the run in a directory, or refuses it."""
+  """Reads the configuration of a run in a directory.
+
+  Raises:
+    ValueError: if there is no run, or its configuration is damaged.
+  """
   settings = RunDirectory(logdir).settings()
   name = str(settings.get("launcher", "")).removesuffix(".py")
   try:

@@ -40,9 +40,13 @@ class Plan(NamedTuple):
 
 
 def build(config: Config) -> training.Setup:
-  """Composes what a configuration describes, or refuses its settings.
+  """Composes what a configuration describes.
 
-  Returns the setup, for `training.init` and `training.step`.
+  Returns:
+    The setup, for `training.init` and `training.step`.
+
+  Raises:
+    ValueError: if a setting is wrong or has no effect beside the others.
   """
   return plan_experiment(config).setup
 
@@ -50,7 +54,8 @@ def build(config: Config) -> training.Setup:
 def plan_experiment(config: Config) -> Plan:
   """Composes what a configuration describes, and fills in what it leaves open.
 
-  Refuses settings that are wrong, or have no effect beside the others.
+  Raises:
+    ValueError: if a setting is wrong or has no effect beside the others.
   """
   repertoire, run, settings = config.repertoire, config.run, config.training
   has_members = repertoire is None or repertoire.has_members

@@ -20,11 +20,17 @@ from qdrl_haiku.programs.storage.strict_json import Record
 
 
 class Result(NamedTuple):
-  """Holds what a run came to."""
+  """Holds what a run came to.
 
-  logdir: str  # Directory of the run.
-  metrics: Record  # The last row of `metrics.jsonl`; empty of a dry run.
-  state: types.Tree  # What was trained, in the end; None of a dry run.
+  Attributes:
+    logdir: directory of the run.
+    metrics: the last row of `metrics.jsonl`; empty of a dry run.
+    state: what was trained, as it is in the end; None of a dry run.
+  """
+
+  logdir: str
+  metrics: Record
+  state: types.Tree
 
 
 def train(

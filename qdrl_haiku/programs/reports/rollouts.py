@@ -23,8 +23,9 @@ def roll_out_elites(
 ) -> dict[str, object]:
   """Lets elites act for one greedy episode each, all over the repertoire.
 
-  Returns what the page draws when a cell is chosen: a figure whose first traces
-  have no points, and of each episode cell, return, and these traces' points.
+  Returns:
+    What the page draws when a cell is chosen: a figure whose first traces have
+    no points, and of each episode cell, return, and the points of these traces.
 
   Raises:
     ValueError: if nothing of the environment can be drawn, or the elites are

@@ -297,9 +297,13 @@ class RepertoireConfig(Settings):
     self, descriptor: environments.Descriptor, seed: int, population_size: int,
     centroids: jax.typing.ArrayLike | None = None,
   ) -> map_elites.Container:
-    """Makes what says which agents stay, with new centroids or those [C, D].
+    """Makes what says which agents stay.
 
-    The descriptor is the environment's, or a describer's, without bounds.
+    Args:
+      descriptor: of the environment, or of a describer, without bounds.
+      seed: of the centroids, with `tessellation="cvt"`.
+      population_size: members that train, if any do.
+      centroids: of a run that goes on, [C, D], in place of new ones.
     """
     if ":" in self.tessellation:
       for name in ("adding", "container"):

@@ -42,7 +42,13 @@ def crossover_emitter(
 def crossover(
   setup: Setup, is_weight: variation.IsWeightFn | None
 ) -> map_elites.CrossFn:
-  """Makes what moves the weights of policies of any learner, on all devices."""
+  """Makes what moves policies of any learner, on all devices.
+
+  Args:
+    setup: of which learner and mesh count.
+    is_weight: which of a genotype's leaves are the policy's weights, by default
+      those of `map_elites.weights_only`.
+  """
   learner, optimizer = setup.learner, learners.Optimizer()
 
   def cross_one(

@@ -21,7 +21,11 @@ from qdrl_haiku.types import Array, Hyperparams, Key, Metrics, Tree
 
 
 def make_training_emitter(setup: Setup) -> map_elites.Emitter:
-  """Makes the emitter that a setup names; refuses a user's own that's none."""
+  """Makes the emitter that a setup names.
+
+  Raises:
+    ValueError: if a user's own isn't as `map_elites.Emitter` says.
+  """
   wanted, size = setup.qd.emitter, setup.qd.variation_batch_size
   if isinstance(wanted, tuple):
     emitter = map_elites.multi_emitter(
@@ -221,9 +225,16 @@ EMITTERS: dict[str, setup_lib.EmitterFn] = {
 
 
 def parse_emitters(text: str) -> tuple[setup_lib.Part, ...]:
-  """Reads `RepertoireConfig.emitter`, like `pbt:10,ga:32`, or refuses it.
+  """Reads emitters' names and numbers, like `pbt:10,ga:32`.
 
-  Returns the emitters, pbt first; a user's own is called as its function.
+  Args:
+    text: see `RepertoireConfig.emitter`.
+
+  Returns:
+    The emitters, pbt first; a user's own is called as its function.
+
+  Raises:
+    ValueError: if one is unknown, or makes nothing.
   """
   found = []
   for part in text.split(","):

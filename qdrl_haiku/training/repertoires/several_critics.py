@@ -21,15 +21,22 @@ _NUM_NEIGHBORS, _THRESHOLD, _ARCHIVE_SIZE = 5, 0.1, 1000
 
 
 class Rewards(NamedTuple):
-  """Holds what each of K critics is rewarded by."""
+  """Holds what each of K critics is rewarded by.
 
-  prefixes: tuple[str, ...]  # K, of the names of a critic's metrics.
-  extra: str  # Name of the transitions' [..., X] that rewards are made of.
-  size: int  # X.
-  init: Callable[[], Tree]  # () -> archive, what is remembered of extras.
-  # (archive, transitions [...]) -> rewards [K, ...].
+  Attributes:
+    prefixes: K, of the names of a critic's metrics.
+    extra: name of the transitions' extra [..., X] that rewards are made of.
+    size: X.
+    init: () -> archive, a tree of what is remembered of extras.
+    of: (archive, transitions [...]) -> rewards [K, ...].
+    remember: (archive, extras [B, X], valid bool [B]) -> archive.
+  """
+
+  prefixes: tuple[str, ...]
+  extra: str
+  size: int
+  init: Callable[[], Tree]
   of: Callable[[Tree, Transition], Array]
-  # (archive, extras [B, X], valid bool [B]) -> archive.
   remember: Callable[[Tree, Array, Array], Tree]
 
 

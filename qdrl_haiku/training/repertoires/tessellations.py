@@ -13,16 +13,19 @@ def make_tessellation(
   descriptor: environments.Descriptor, seed: int = 0,
   centroids: jax.typing.ArrayLike | None = None,
 ) -> map_elites.Tessellation:
-  """Makes cells, or places; refuses a shape that doesn't fit the descriptor.
+  """Makes cells, or places.
 
   Args:
     kind: "grid", "cvt", or "none" for places.
-    grid_shape: [D], of "grid", and of the grid that measures "none"; None for
-      32 x 32, if that fits.
+    grid_shape: cells along each descriptor, of "grid", and of the grid that
+      measures "none"; None for 32 x 32, if that fits.
     num_cells: cells of "cvt", or places.
     descriptor: whose bounds count.
     seed: of the centroids of "cvt".
     centroids: [C, D], in place of new ones.
+
+  Raises:
+    ValueError: if the shape doesn't fit the descriptor.
   """
   bounds = (descriptor.lower, descriptor.upper)
   if kind == "cvt":
