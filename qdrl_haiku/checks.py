@@ -76,7 +76,11 @@ def refusals_of(error: ValueError) -> list[str]:
 def check_count(
   name: str, value: object, minimum: int, maximum: int = LARGEST
 ) -> None:
-  """Refuses a setting that is no integer from a minimum to a maximum."""
+  """Refuses a setting that is no integer from a minimum to a maximum.
+
+  Raises:
+    ValueError: if `value` is none from `minimum` to `maximum`; it names `name`.
+  """
   if (
     isinstance(value, bool)
     or not isinstance(value, numbers.Integral)
@@ -112,7 +116,17 @@ def check_names(field: str, value: object) -> None:
 def check_like(
   what: str, found: Tree, like: Tree, where: str = "that of init"
 ) -> None:
-  """Refuses a tree that a user's function returns, if it isn't like another."""
+  """Refuses a tree that isn't like another in structure, shapes and dtypes.
+
+  Args:
+    what: names the tree, for the message.
+    found: what a user's function returned.
+    like: the other tree.
+    where: names the other tree.
+
+  Raises:
+    ValueError: if they differ.
+  """
   if difference := trees.tree_difference(found, like):
     raise ValueError(
       f"{what} differs from {where}: {difference}; return the same tree, "

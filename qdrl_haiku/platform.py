@@ -50,7 +50,7 @@ def branches_cheaply() -> bool:
 def compiled(
   function: Callable[..., Tree], *args: Tree, often: bool = False
 ) -> jax.stages.Compiled:
-  """Compiles a function for arguments, to be called once, or more often."""
+  """Compiles a `function` for `args`, to be called once, or more `often`."""
   options = compiler_options().often if often else compiler_options().once
   jitted = jax.jit(function, compiler_options=options)
   return compile_program(lambda: jitted.lower(*args))

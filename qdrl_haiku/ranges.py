@@ -98,7 +98,10 @@ class Interval(abc.ABC):
   def perturb(self, value: Array, up: Array, factors: _Factors) -> Array:
     """Moves values [...] one step on the scale, reflected at the bounds.
 
-    Factors are (down, up) with down < 1 < up, for scales that multiply.
+    Args:
+      value: [...].
+      up: bool [...], the direction.
+      factors: (down, up) with down < 1 < up, for scales that multiply.
     """
     start, end = self._ends()
     step_down, step_up = self._steps(factors)
@@ -188,7 +191,10 @@ class Fixed:
     return jnp.asarray(self.value, jnp.float32)
 
   def perturb(self, value: Array, up: Array, factors: _Factors) -> Array:
-    """Returns the fixed value in the shape of `value`."""
+    """Returns the fixed value in the shape of `value`.
+
+    The direction `up` and the `factors` are ignored.
+    """
     return jnp.full_like(value, self.value, dtype=jnp.float32)
 
   def same(self, first: Array, second: Array) -> Array:
@@ -234,7 +240,10 @@ class Choice:
     return self.at(jax.random.randint(key, (), 0, len(self.values)))
 
   def perturb(self, value: Array, up: Array, factors: _Factors) -> Array:
-    """Takes the next value or the one before, reflected at the ends."""
+    """Takes the next value or the one before, reflected at the ends.
+
+    `value` is [...]; `up`, bool [...], says which; `factors` are ignored.
+    """
     last = len(self.values) - 1
     moved = jnp.abs(self.index(value) + jnp.where(up, 1, -1))
     return self.at(last - jnp.abs(last - moved))

@@ -71,7 +71,13 @@ class ReplayBuffer(NamedTuple):
   def sample(
     self, state: ReplayState, key: Key, shape: tuple[int, ...]
   ) -> Tree:
-    """Draws transitions [*shape, ...] uniformly, with replacement."""
+    """Draws transitions [*shape, ...] uniformly, with replacement.
+
+    Args:
+      state: of a buffer that isn't empty.
+      key: consumed.
+      shape: of what is drawn.
+    """
     places = self.draw(state, key, shape)
     return self.show(state, gather_from_replay(state.storage, places))
 

@@ -26,13 +26,16 @@ def all_finite_leaves(tree: Tree, num_axes: int = 1) -> Array:
 
 
 def tree_prefix(kind: Callable[..., Tree], rest: object, **parts: Tree) -> Tree:
-  """Makes a tree prefix of a named tuple's kind: `rest` but for some parts."""
+  """Makes a tree prefix, a named tuple of a `kind`: `rest`, but for `parts`."""
   fields = inspect.signature(kind).parameters
   return kind(**(dict.fromkeys(fields, rest) | parts))
 
 
 def choose_rows(where: Array, on_true: Tree, on_false: Tree) -> Tree:
-  """Chooses between two trees with leaves [B, ...] by a mask, bool [B]."""
+  """Chooses rows of trees [B, ...]: `on_true` where `where`, bool [B], is.
+
+  Elsewhere they are those of `on_false`.
+  """
   return jax.tree.map(
     lambda x, y: jax.vmap(jnp.where)(where, x, y), on_true, on_false)
 

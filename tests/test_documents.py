@@ -102,6 +102,32 @@ def test_every_picture_is_shown():
     assert f"pictures/{picture.name})" in shown
 
 
+def _docstrings():
+  """Yields names of public functions, those of their parameters, and texts."""
+  for path in (_ROOT / "qdrl_haiku").rglob("*.py"):
+    body = ast.parse(path.read_text()).body
+    classes = [x for x in body if isinstance(x, ast.ClassDef)]
+    for prefix, of in [("", body), *((f"{x.name}.", x.body) for x in classes)]:
+      for x in [x for x in of if isinstance(x, ast.FunctionDef)]:
+        args = x.args
+        given = [*args.args, args.vararg, *args.kwonlyargs, args.kwarg]
+        names = {x.arg for x in given if x} - {"self", "cls"}
+        if not x.name.startswith("_") and not prefix.startswith("_"):
+          yield prefix + x.name, names, ast.get_docstring(x) or ""
+
+
+def test_docstrings_say_what_functions_of_three_arguments_and_more_take():
+  """In a section, by name in the text, or by whose arguments they are."""
+  found = [*_docstrings()]
+  docs = {name: text for name, _, text in found}
+  for name, parameters, text in found:
+    others = re.findall(r"[Aa]rgs[a-z ]* are\s+those\s+of\s+`(.+?)`", text)
+    said = text + "".join(docs[other] for other in others)
+    told = re.findall(r"`(\w+)`|^ *\*{0,2}(\w+):", said, re.MULTILINE)
+    unsaid = parameters - {x for pair in told for x in pair}
+    assert len(parameters) < 3 or not unsaid, f"{name}: {unsaid}"
+
+
 def _compiled_again(snippet, names):
   """Counts what compiles where a snippet is run once more, from its key on."""
   calls = [

@@ -131,7 +131,22 @@ def take_actions(
   env_state: environments.State, acted: Acted,
   pool: environments.State | None = None, *tunables: dict[str, Array],
 ) -> tuple[environments.State, Transition]:
-  """Takes actions in environments with any leading axes."""
+  """Takes actions in environments with any leading axes.
+
+  Args:
+    env: the environment; it resets itself where an episode ends.
+    learner: whose `memory` begins anew with an episode.
+    env_state: the environments' states, leaves [..., E, ...].
+    acted: actions, memories and extras of the learner's `act`.
+    pool: initial states of later episodes, see `Environment.step`.
+    *tunables: at most one dict: values [..., 1] of `env.tunables` by name.
+
+  Returns:
+    The environments' next states, and the transitions [..., E, ...].
+
+  Raises:
+    ValueError: if extras of the learner and of the environment share a name.
+  """
   next_state = env.step(
     env_state.replace(memory=()), acted.action, pool, *tunables)
   ends = next_state.done > 0.5
@@ -154,7 +169,10 @@ def take_actions(
 def collect_transition(
   env_state: environments.State, action: Array, next_state: environments.State
 ) -> Transition:
-  """Returns the transition of a step, of environments with any leading axes."""
+  """Returns the transition [...] of an `action` [..., A].
+
+  It leads from `env_state` to `next_state`, states with any leading axes [...].
+  """
   before, after = env_state.info, next_state.info
   names = ["skill", "skill_return"]
   extras = {name: before[name] for name in names if name in before}

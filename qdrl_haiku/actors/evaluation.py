@@ -81,9 +81,20 @@ def evaluate_from_states(
   record: RecordFn | None = None, keep_transitions: bool = False,
   look: RecordFn = lambda state: state.info["next_state_descriptor"],
 ) -> Evaluation:
-  """Evaluates as `evaluate` does, from given states [P, N] of `env.reset`.
+  """Evaluates as `evaluate` does, from given initial states.
 
-  `descriptor_fn` may return any tree, and is given what `look` has seen.
+  Args:
+    env: as of `evaluate`, like `learner`, `states` and `keep_transitions`.
+    learner: whose `act_greedy` chooses the actions.
+    states: the agents' states, leaves [P, ...].
+    env_states: the states of `env.reset`, leaves [P, N, ...].
+    descriptor_fn: (what `look` has seen [T, ...], mask [T]) -> any tree.
+    record: what to keep of each step, see `RecordFn`; None for nothing.
+    keep_transitions: whether to keep the transitions.
+    look: what `descriptor_fn` gets of each step, see `RecordFn`.
+
+  Returns:
+    As `evaluate`; the descriptors are the trees of `descriptor_fn`.
   """
   num_steps, shape = env.episode_length, env_states.done.shape
   env_states = collection.remember(learner, env_states)
@@ -144,7 +155,11 @@ def evaluate_from_states(
 def evaluation_episode_keys(
   states: types.State, key: Key, num_episodes: int
 ) -> Key:
-  """Returns the keys from which the episodes of a population begin."""
+  """Returns the keys [P, N] from which the episodes of a population begin.
+
+  `states` are the agents', leaves [P, ...]; `key` is one key, or [P] of them;
+  `num_episodes` is N.
+  """
   key = prng.typed_key(key)
   if not key.ndim:
     key = prng.fold_in_indices(key, jax.tree.leaves(states)[0].shape[0])
@@ -155,7 +170,11 @@ def step_evaluation(
   env: environments.BatchedEnvironment, learner: ActingLearner,
   states: types.State, env_states: environments.State,
 ) -> tuple[environments.State, Array]:
-  """Steps all environments of a population greedily."""
+  """Steps all environments greedily: returns their next states and the actions.
+
+  The agents' `states` have leaves [P, ...] and act by `learner`; `env_states`,
+  leaves [P, N, ...], are those of `env`, and aren't reset where episodes end.
+  """
   acted = jax.vmap(learner.act_greedy)(
     states, env_states.obs, env_states.memory)
   # Without auto-reset: what comes after an episode's end is not looked at.

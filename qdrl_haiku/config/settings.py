@@ -68,10 +68,14 @@ class Declaration(NamedTuple):
 
 
 def setting(default: Any, help: str, **declared: Any) -> Any:
-  """Declares a setting: its default, its help, and more of a `Declaration`.
+  """Declares a setting, a field of a frozen dataclass.
 
-  The default of a choice is the name of one of its `kinds`; a user may name a
-  "package.module:function" of their own instead, which becomes a `UsersOwn`.
+  Args:
+    default: its default. That of a choice is the name of one of its `kinds`; a
+      user may name a "package.module:function" instead, which becomes a
+      `UsersOwn`.
+    help: a sentence or two for `--help`.
+    **declared: more of a `Declaration`, by name.
   """
   declaration = Declaration(help, **declared)
   metadata = {_DECLARATION: declaration}
@@ -199,7 +203,10 @@ class UsersOwn(Settings):
   def call(self, flag: str, kind: type[T], **arguments: object) -> T:
     """Calls the function, whose arguments may have other names.
 
-    The messages name the flag that names the function.
+    Args:
+      flag: that names the function, for messages.
+      kind: the type of what it has to return.
+      **arguments: what it gets, in this order.
 
     Raises:
       ValueError: if there is no such function, if it can't be called so, or if

@@ -73,8 +73,20 @@ def explore_for_replaced(
 ) -> tuple[list[Array], Array]:
   """Returns the members' new leaves and operators, given their parents.
 
-  Children that would equal their parent or an earlier sibling are resampled,
-  and so are all if no fitness is finite (`lost`); `pbt` says more.
+  Children that would equal their parent or an earlier sibling are resampled;
+  `pbt` says more.
+
+  Args:
+    config: says whether children are perturbed or resampled.
+    space: the ranges of the L leaves.
+    keys: [P], one per member; consumed.
+    parents: int32 [P], of each member; a survivor's is itself.
+    replaced: bool [P].
+    lost: bool [], whether no fitness is finite: then all are resampled.
+    leaves: the L hyperparameters, [P] each.
+
+  Returns:
+    The leaves [P], and the operator of each member, int32 [P].
   """
   indices = jnp.arange(parents.shape[0])
   earlier_sibling = (

@@ -120,7 +120,10 @@ def gaussian_process_gradient(
 ) -> Parameters:
   """Returns the gradient of the log marginal likelihood (equation 5.9).
 
-  d/dtheta = tr((alpha alpha' - K^-1) dK/dtheta) / 2
+    d/dtheta = tr((alpha alpha' - K^-1) dK/dtheta) / 2
+
+  It's by `parameters`, of `values` [N] observed at `points` [N] where `mask`,
+  bool [N], is true.
   """
   covariance, pull_back = jax.vjp(
     lambda parameters: _covariance(parameters, points, mask), parameters)
@@ -134,7 +137,11 @@ def gaussian_process_gradient(
 def fit_gaussian_process(
   start: Parameters, points: Points, values: Array, mask: Array, num_steps: int
 ) -> Parameters:
-  """Maximises the likelihood by Adam on logarithms, within bounds."""
+  """Maximises the likelihood by Adam on logarithms, within bounds.
+
+  `start` are the first parameters, of `num_steps` steps; `points`, `values` and
+  `mask` are those of `gaussian_process_gradient`.
+  """
   adam = optax.adam(_LEARNING_RATE)
 
   def step(carry: Tree, _: None) -> tuple[Tree, None]:
@@ -158,8 +165,13 @@ def condition_gaussian_process(
 ) -> Posterior:
   """Returns the posterior after observations (algorithm 2.1).
 
-  Pending points lower deviations as if they were observed, and change no means.
-  In the arrays they must come after the observed points.
+  Args:
+    parameters: of kernel and noise.
+    points: of N observations, those that are pending after the others.
+    values: [N], what was observed; read where `mask` is true.
+    mask: bool [N], which points were observed.
+    pending: bool [N], which points lower deviations as if they were observed,
+      and change no means.
   """
   known = mask | pending
   inverse = _inverse_factor(_covariance(parameters, points, known))

@@ -88,9 +88,14 @@ def lineage_member_rows(
   generation: int, step: int, returns: Array, hyperparams: Hyperparams,
   fitness: Array | None = None,
 ) -> list[Row]:
-  """Makes the members' rows of one generation, counted from 0.
+  """Makes the members' rows of one generation.
 
-  Of leaves [P]; the fitness is given where it isn't the return.
+  Args:
+    generation: counted from 0.
+    step: environment steps per agent so far.
+    returns: [P], of the members.
+    hyperparams: leaves [P], with which they were trained.
+    fitness: [P], given where it isn't the return.
   """
   columns: dict[str, list[Any]] = {
     "return": _numbers(returns),

@@ -59,7 +59,7 @@ def record_pb2_model_changes(changes: Changes, new: Changes) -> Changes:
   return jax.tree.map(lambda x: x[latest], both)
 
 
-def scale_for_pb2_model(values: Array, reference: Array, known: Array) -> Array:
+def _scale(values: Array, reference: Array, known: Array) -> Array:
   """Maps values to [0, 1], the least and the greatest known reference."""
   # Halves, since the difference of two numbers may overflow.
   least = jnp.min(0.5 * reference, where=known, initial=jnp.inf)
@@ -75,7 +75,7 @@ def pb2_model_points(ranges: Sequence[Range], changes: Changes) -> Points:
   columns = zip(ranges, changes.used.T, strict=True)
   position = [x.to_unit(y) for x, y in columns if isinstance(x, Interval)]
   before = changes.before
-  start = scale_for_pb2_model(before, before, jnp.isfinite(before))
+  start = _scale(before, before, jnp.isfinite(before))
   return Points(
     jnp.nan_to_num(changes.time[-1] - changes.time),
     jnp.stack([start, *map(jnp.nan_to_num, position)], axis=1),
@@ -111,9 +111,18 @@ def suggest_by_pb2_model(
 ) -> tuple[list[Array], Array, Array, Parameters]:
   """Chooses the hyperparameters of replaced members, one after the other.
 
-  The last P changes are those of the members, unknown yet. Returned are leaves
-  [P], rounded for survivors; the predicted changes and their deviations [P],
-  NaN for survivors and before any change is known; and the model's parameters.
+  Args:
+    ranges: of the L hyperparameters.
+    keys: [P], one per member; consumed.
+    parameters: of the Gaussian process, from which the fit starts.
+    changes: [W + P], of which the last P are the members', unknown yet.
+    replaced: bool [P].
+    optimism: deviations by which the bound is above the mean, >= 0.
+
+  Returns:
+    Leaves [P], rounded for survivors; the predicted changes and their
+    deviations [P], NaN for survivors and before any change is known; and the
+    parameters after the fit.
   """
   window = changes.mask.shape[0] - replaced.shape[0]
   values, mean, scale = _standardised(changes)
@@ -163,6 +172,16 @@ def maximise_pb2_model_bound(
   "Parallelizing Exploration-Exploitation Tradeoffs in Gaussian Process Bandit
   Optimization", equation 4). The best random candidates climb by Adam. Of all
   on their way, the best that isn't near a taken point is returned.
+
+  Args:
+    key: consumed.
+    posterior: given N points.
+    child: a point, whose first coordinate, the fitness, is fixed.
+    taken: bool [N], which points may not be suggested again.
+    optimism: >= 0.
+
+  Returns:
+    The position [D], and mean and deviation there.
   """
   points = posterior.points
 

@@ -21,7 +21,16 @@ from qdrl_haiku.types import Array, Tree
 def move_member_to_all(
   mesh: Mesh | None, members: Tree, index: Array, turn: Array | int = 0
 ) -> tuple[Tree, Array]:
-  """Returns one member, known to every device, inside a compiled function."""
+  """Returns one member, known to every device, and the number of the next move.
+
+  For compiled functions.
+
+  Args:
+    mesh: the devices; None for one.
+    members: leaves [S, ...], divided among the devices.
+    index: int32 [], of the member.
+    turn: the number of this move, see above.
+  """
   fetch = _on_shares(mesh, _fetch, sharding.REPLICATED)
   return fetch(members, (index, jnp.int32(turn)))
 
@@ -33,9 +42,18 @@ def inherit_by_moving(
   """Replaces members as `controllers.inherit` does, moving only what changes.
 
   The children are replaced one after the other: for each of them, its parent's
-  device sends the parent to all devices. With `in_place` parents are read from
-  members that were changed already, which saves a copy; no parent may be a
-  child then.
+  device sends the parent to all devices.
+
+  Args:
+    mesh: the devices; None for one.
+    members: leaves [S, ...], divided among the devices.
+    parents: int32 [P], the index of each member's parent, or its own.
+    turn: the number of the first move.
+    in_place: whether parents are read from members that were changed already,
+      which saves a copy; no parent may be a child then.
+
+  Returns:
+    The members, and the number of the next move.
   """
   first_turn = jnp.int32(turn)
   is_one_device = mesh is None or mesh.size == 1
@@ -110,7 +128,11 @@ def _fetch(
 
 
 def move_into_spare_slots(mesh: Mesh | None, members: Tree, size: int) -> Tree:
-  """Copies the last member to spare slots, outside of compiled functions."""
+  """Copies the last of `size` members into the spare slots after it.
+
+  For use outside of compiled functions; the `members`, leaves [S, ...] on the
+  devices of `mesh`, are donated.
+  """
   slots = jax.tree.leaves(members)[0].shape[0]
 
   def fill(members: Tree) -> Tree:

@@ -32,7 +32,8 @@ def num_sharding_devices(
 ) -> int:
   """Returns the least number of devices with the fewest agents on each.
 
-  It divides `num_shared_cells`, if there are any.
+  It is at most `available`, for batches of agents of these `sizes`, the most
+  important first, and divides `num_shared_cells`, if there are any.
   """
   return min(
     (n for n in range(1, available + 1) if num_shared_cells % n == 0),
@@ -46,8 +47,13 @@ def population_mesh(
   """Makes the mesh of devices over which a population of P is sharded.
 
   Its one axis, `population`, is over the first devices, as many as leave the
-  fewest agents on each, or with several processes over all. `other_sizes` are
-  those of other batches of agents, the most important first.
+  fewest agents on each, or with several processes over all.
+
+  Args:
+    population_size: P.
+    devices: to choose from, by default all of jax's.
+    other_sizes: those of other batches of agents, the most important first.
+    num_shared_cells: C, of a repertoire that devices share; 0 for none.
   """
   devices = jax.devices() if devices is None else devices
   size = len(devices)
@@ -83,6 +89,11 @@ def all_gather(mesh: Mesh | None, tree: Tree, size: int) -> Tree:
   All are sent at once. Of any two collectives in a program, one has to need the
   other's result: XLA keeps no order of its own in programs that it has read
   from a file (`cli.devices`), and devices could wait for ever.
+
+  Args:
+    mesh: the devices; None for one.
+    tree: leaves [S, ...].
+    size: P, how many of the S slots are returned.
   """
   if mesh is not None and mesh.size > 1:
     gather = functools.partial(_gather, mesh.size)
@@ -108,7 +119,11 @@ def _gather(num_devices: int, tree: Tree) -> Tree:
 def run_on_devices(
   mesh: Mesh, function: Callable[..., Any], in_specs: Tree, out_specs: Tree
 ) -> Callable[..., Any]:
-  """Runs a function on each device, on its shards of the arguments."""
+  """Makes a function that runs on each device of `mesh`, on its shards.
+
+  `in_specs` and `out_specs` say of the arguments and results of `function`,
+  as tree prefixes of them, whether they are `SHARDED` or `REPLICATED`.
+  """
   return jax.shard_map(
     function, mesh=mesh, in_specs=in_specs, out_specs=out_specs,
     check_vma=False)
@@ -117,9 +132,10 @@ def run_on_devices(
 def run_on_shards(
   mesh: Mesh | None, function: Callable[..., Any], known: Tree
 ) -> Callable[..., Any]:
-  """Runs (known, trees [S, ...]) -> tree [S, ...] on each device's share.
+  """Makes (trees [P, ...]) -> tree [S, ...], each device with its own slots.
 
-  What all devices know comes first; trees [P, ...] are put into slots.
+  It calls `function` (`known`, trees [S, ...]), of what all devices of `mesh`
+  know and what is in slots. Without a mesh S is P.
   """
   if mesh is None:
     return lambda *trees: function(known, trees)

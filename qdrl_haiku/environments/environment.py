@@ -274,7 +274,10 @@ def _truncate_nonfinite(before: Tree, state: State) -> State:
 def environments_as_batch(
   function: Callable[..., State], shape: tuple[int, ...], *args: Tree
 ) -> State:
-  """Calls a function of one flat batch on trees with leading axes."""
+  """Calls a `function` of one flat batch on trees with leading axes.
+
+  Leaves of `args` and of what it returns have `shape` in place of the axis B.
+  """
   size = math.prod(shape)
   args = jax.tree.map(
     lambda x: jnp.reshape(x, (size, *x.shape[len(shape) :])), args)

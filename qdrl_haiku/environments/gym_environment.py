@@ -89,7 +89,14 @@ class GymRobot:
     self, state: State, action: Array,
     tunables: Mapping[str, Array | float] = MappingProxyType({}),
   ) -> State:
-    """Advances by one step with action [A] in [-1, 1]."""
+    """Advances by one step.
+
+    Args:
+      state: of one robot.
+      action: [A], in [-1, 1].
+      tunables: weights of the reward's terms, [], by name, in place of the
+        environment's arguments.
+    """
     from brax.mjx import pipeline
     from mujoco import mjx
 

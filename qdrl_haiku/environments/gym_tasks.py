@@ -85,7 +85,14 @@ class Task(NamedTuple):
   def begin(
     self, env: Any, key: Key, q: Array, num_dofs: int
   ) -> tuple[Array, Array]:
-    """Draws initial positions [Q] and velocities [V] near the model's own."""
+    """Draws initial positions [Q] and velocities [V] near the model's own.
+
+    Args:
+      env: whose arguments have the noise's scale.
+      key: consumed.
+      q: [Q], the model's positions.
+      num_dofs: V.
+    """
     q_key, qd_key, place_key = jax.random.split(key, 3)
     uniform = functools.partial(jax.random.uniform, minval=-1.0)
     draw = jax.random.normal if self.normal else uniform

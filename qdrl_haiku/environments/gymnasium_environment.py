@@ -93,9 +93,14 @@ class GymnasiumEnvironment(interface.BatchedEnvironment):
   ) -> State:
     """Steps the state that was returned last, as `Environment.step` does.
 
-    Actions [..., A] in [-1, 1] are scaled to the bounds of a Box; in one of
-    integers each has an equal share of [-1, 1]. `pool` has to be None, since
-    states can't be kept.
+    Args:
+      state: leaves [..., E, ...], the one that was returned last.
+      action: [..., A] in [-1, 1], scaled to the bounds of a Box; in one of
+        integers each has an equal share of [-1, 1].
+      pool: None, since states can't be kept.
+
+    Raises:
+      ValueError: if a pool is given.
     """
     if pool is not None:
       raise ValueError("pool has no effect on the host; leave it at None.")

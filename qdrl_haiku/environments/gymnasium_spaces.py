@@ -50,7 +50,11 @@ def observation_spec(env_id: str, space: Any) -> specs.Array:
 def as_array(
   space: Any, spec: specs.Array, observed: Any, leading: tuple[int, ...]
 ) -> np.ndarray:
-  """Returns a copy [*leading, *shape] of what is observed of a space."""
+  """Returns a copy [*leading, *shape] of what is observed.
+
+  `observed` is what a `space` gave for `leading` instances; `spec` tells shape
+  and dtype.
+  """
   if hasattr(space, "start"):  # A Discrete one.
     observed = np.arange(space.n) == (
       np.asarray(observed)[..., None] - space.start)

@@ -100,7 +100,7 @@ class Hidden(Around):
     return self._seen(self.env.reset(rng))
 
   def step(self, state: State, action: Array, *tunables: Tree) -> State:
-    """Advances by one step with action [A], or one of n."""
+    """Advances by one step; args are those of `Wrapper.step`."""
     info = dict(state.info)
     state = state.replace(obs=info.pop("whole_observation"), info=info)
     return self._seen(self.env.step(state, action, *tunables))

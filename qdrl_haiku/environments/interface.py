@@ -202,9 +202,15 @@ class BatchedEnvironment(Protocol):
   def step(
     self, state: State, action: Array, pool: State | None = None
   ) -> State:
-    """Steps with actions [..., A], and resets the ended ones.
+    """Steps all instances, and resets those whose episode ended.
 
-    What has `tunables` also takes their values [...] by name.
+    What has `tunables` takes their values [...] by name too, a fourth argument.
+
+    Args:
+      state: the last one, leaves [...] and more.
+      action: [..., A] in [-1, 1], or int32 [...] of one of n.
+      pool: initial states of later episodes, leaves [..., I, ...]; None to draw
+        them.
     """
 
   def advance(self, state: State, action: Array) -> State:

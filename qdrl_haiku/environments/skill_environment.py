@@ -79,10 +79,16 @@ class SkillEnvironment(BatchedEnvironment):
   def step(
     self, state: State, action: Array, pool: State | None = None, *more: Tree
   ) -> State:
-    """Steps as `Environment.step` does; skills of the pool aren't read.
+    """Steps as `Environment.step` does, and draws skills for new episodes.
 
     In what it returns, `next_observation` has the skill of the step just taken,
     `obs` and `info["skill"]` that of the next one.
+
+    Args:
+      state: the last one, leaves [..., E, ...].
+      action: [..., E, A] in [-1, 1], or one of n.
+      pool: initial states of next episodes; their skills aren't read.
+      *more: the values of tunables by name, if any.
     """
     before = state.info
     skill = before["skill"]

@@ -42,7 +42,10 @@ class SparseMaze(PointMaze):
     self, state: State, action: Array,
     tunables: Mapping[str, Array | float] = MappingProxyType({}),
   ) -> State:
-    """Moves the point by an action [2], clipped to [-1, 1]."""
+    """Moves the point by an `action` [2], clipped to [-1, 1], from a `state`.
+
+    `tunables` are the weights of the reward's terms, [], by name; 0 by default.
+    """
     before = state.pipeline_state
     state = super().step(state, action)
     after, goal = state.pipeline_state, jnp.asarray(self.goal)

@@ -102,9 +102,21 @@ def valid_environment_spec(
   """Returns the one shape and dtype of each leaf of an environment's states.
 
   Environments often start from an int or bool 0 where they later put a float;
-  such leaves get the dtype that holds both. Also returned is the spec of
-  observations: as declared, or as found. `sizes` are those that vectors in
-  `info` have to have, by name, None for any.
+  such leaves get the dtype that holds both.
+
+  Args:
+    reset: (key) -> state, of one instance.
+    step: (state, action) -> state.
+    key: an example, or its shape; so is `action`.
+    action: of one instance.
+    declared: the spec of observations; None for the one that is found.
+    sizes: those that vectors in `info` have to have, by name, None for any.
+
+  Returns:
+    A state of shapes and dtypes, and the spec of observations.
+
+  Raises:
+    ValueError: if a field is missing, or differs from what is declared.
   """
   spec = _traced("reset", reset, key)
   _check_fields(spec, declared, sizes)

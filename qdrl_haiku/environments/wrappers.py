@@ -49,7 +49,13 @@ class Wrapper(Around):
     return self._change(self.env.reset(rng))
 
   def step(self, state: State, action: Array, *tunables: Tree) -> State:
-    """Advances by one step with action [A]."""
+    """Advances by one step.
+
+    Args:
+      state: the last one, of one instance.
+      action: [A] in [-1, 1], or one of n.
+      *tunables: for an environment that has some, their values [] by name.
+    """
     return self._change(self.env.step(state, action, *tunables))
 
 

@@ -269,7 +269,14 @@ def learner_state(
   kind: type[types.Tree], genotype: types.Tree, optimizer: Optimizer,
   **others: types.Tree,
 ) -> types.State:
-  """Returns a `kind` of state with fresh moments, and targets as online."""
+  """Returns a state with fresh moments, and targets as online.
+
+  Args:
+    kind: the named tuple that the state is.
+    genotype: a named tuple with some of its fields.
+    optimizer: makes the moments of each `<name>_params`.
+    **others: further fields, by name.
+  """
   found = genotype._asdict() | others
   for name in [x for x in kind._fields if x not in found]:
     online = found[

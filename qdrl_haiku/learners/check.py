@@ -164,7 +164,18 @@ def check_learner_update(
   defaults: types.Hyperparams, batches_per_update: int,
   *sequence_length: int,
 ) -> None:
-  """Refuses what an update can't learn from, before anything is computed."""
+  """Refuses what an update can't learn from, before anything is computed.
+
+  Args:
+    transitions: leaves [N, B, ...], or [N, B, L, ...] of sequences.
+    hyperparams: of one agent.
+    defaults: the learner's, which tell the right tree.
+    batches_per_update: N.
+    *sequence_length: L, or nothing.
+
+  Raises:
+    ValueError: if shapes or the tree of hyperparameters differ.
+  """
   n, observed = batches_per_update, transitions.observation
   if isinstance(observed, networks.Sequences):
     observed = transitions.reward  # Checked before it was made flat.
@@ -193,7 +204,18 @@ def check_learner_rollout(
   defaults: types.Hyperparams, num_minibatches: int = 1,
   stores: Sequence[str] = (),
 ) -> None:
-  """Refuses a rollout that an update can't learn from, likewise."""
+  """Refuses a rollout that an update can't learn from.
+
+  Args:
+    transitions: leaves [T, E, ...], with `truncation` in their extras.
+    hyperparams: of one agent.
+    defaults: the learner's, which tell the right tree.
+    num_minibatches: into which T * E transitions are cut.
+    stores: names that the extras need beside `truncation`.
+
+  Raises:
+    ValueError: if shapes, names or the tree of hyperparameters differ.
+  """
   shape = jnp.shape(jax.tree.leaves(transitions.observation)[0])
   rewards = transitions.reward
   if isinstance(transitions.observation, networks.Sequences):

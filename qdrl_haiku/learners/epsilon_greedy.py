@@ -38,7 +38,18 @@ def epsilon_greedy(
   update: Callable[..., tuple[types.State, types.Metrics]],
   batches_per_update: int = 1,
 ) -> base.Learner:
-  """Makes a learner, from replay, that acts by values [..., n]."""
+  """Makes a learner, from replay, that acts by values [..., n].
+
+  Args:
+    observation_size: O, or the spec of observations.
+    action: the spec of actions, one of n.
+    config: the learner's.
+    network: observation [..., O] -> values [..., n].
+    kind: the named tuple that an agent's state is.
+    genotype_kind: that of its genotype: the network's parameters, statistics.
+    update: as `Learner.update`.
+    batches_per_update: N.
+  """
   optimizer = base.Optimizer()
 
   def init(key: types.Key) -> types.State:

@@ -19,7 +19,11 @@ def advantages(
   rollout: types.Transition, hyperparams: types.Hyperparams,
   value: types.Array, next_value: types.Array, lambda_: types.Array,
 ) -> types.Array:
-  """Returns `losses.ppo_advantages` of a rollout, all [T, E]."""
+  """Returns `losses.ppo_advantages` of a `rollout`, [T, E].
+
+  `value` and `next_value`, [T, E], are the critic's before and after each step;
+  `hyperparams` scale rewards and discounts, and `lambda_` is in [0, 1].
+  """
   return jax.vmap(
     losses.ppo_advantages, in_axes=(1, 1, 1, 1, 1, None), out_axes=1)(
     rollout.reward * hyperparams["reward_scaling"],

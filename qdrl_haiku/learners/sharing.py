@@ -25,7 +25,15 @@ def shared_critic(
   learner: base.Learner, whole: specs.Extended, policy_step: PolicyStepFn,
   optimizer: base.Optimizer, *, own_critics: bool,
 ) -> base.SharedCritic:
-  """Lets many agents learn from the critics of one, which sees a context."""
+  """Lets many agents learn from the critics of one, which sees a context.
+
+  Args:
+    learner: of the agent that has the critics.
+    whole: what it observes: the others' observation, and the context.
+    policy_step: one step of a policy, see `PolicyStepFn`.
+    optimizer: of the policies.
+    own_critics: whether the other agents have critics of their own, too.
+  """
   of_policy = dataclasses.replace(whole, base=specs.seen_by_policy(whole.base))
 
   def improve(

@@ -58,7 +58,11 @@ def soft_policy(
   observation_size: int | specs.Observation, action_size: int | specs.Action,
   config: SoftAgentConfig, policy: networks.Network, kind: Kind,
 ) -> SoftPolicy:
-  """Makes the policy's part of a learner."""
+  """Makes the policy's part of a learner.
+
+  `observation_size` (O or a spec), `action_size` (A or a spec) and `config` are
+  those of the learner; `policy` is its network, and `kind` says how it differs.
+  """
   head = policies.head(specs.action_spec(action_size))
   optimizer, temperature_optimizer = kind.optimizer, base.Optimizer()
   defaults = hyperparameters.default_hyperparameters(

@@ -165,10 +165,11 @@ def prepare_transitions(
   statistics: ObservationStatistics | None, transitions: types.Transition,
   hyperparams: types.Hyperparams,
 ) -> types.Transition:
-  """Returns transitions as critics learn from them.
+  """Returns transitions [...] as critics learn from them.
 
-  Observations are normalised, rewards times `reward_scaling`, discounts times
-  `discount`.
+  Observations are normalised by `statistics`, if there are any, rewards times
+  `reward_scaling`, discounts times `discount`, both of `hyperparams`; what else
+  `transitions` have stays.
   """
   return transitions._replace(
     observation=normalize_by_statistics(statistics, transitions.observation),

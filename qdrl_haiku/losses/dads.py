@@ -39,7 +39,10 @@ def dads_log_prob(
 def dads_dynamics_loss(
   logits: jax.Array, locations: jax.Array, difference: jax.Array
 ) -> jax.Array:
-  """Returns the loss of skill dynamics, -`dads_log_prob`; eq. 4."""
+  """Returns the loss of skill dynamics, -`dads_log_prob`; eq. 4.
+
+  Args and errors are those of `dads_log_prob`.
+  """
   return -dads_log_prob(logits, locations, difference)
 
 

@@ -15,7 +15,11 @@ _MAX_DISTANCES = 2 * 10**10
 
 @functools.partial(jax.jit, static_argnums=(1, 2))
 def k_means_centroids(key: Key, num_cells: int, num_dimensions: int) -> Array:
-  """Returns centroids of uniform samples, by Lloyd's algorithm."""
+  """Returns centroids [C, D] of uniform samples, by Lloyd's algorithm.
+
+  The samples, drawn by `key`, are in [0, 1]^D; `num_cells` is C, and
+  `num_dimensions` is D.
+  """
   num_samples = max(_SAMPLES_PER_CELL * num_cells, _MIN_SAMPLES)
   # Integers, because sums of floats depend on the order of addition, which
   # differs from run to run on a GPU. Sums of 16 bits fit into 32 as long as a

@@ -87,10 +87,17 @@ def ask(
   emitter: Emitter, container: Container, contents: Tree, state: Tree,
   key: Key,
 ) -> tuple[Tree, Tree, Tree]:
-  """Makes the individuals to be evaluated in a generation, whose key it takes.
+  """Makes the individuals to be evaluated in a generation.
 
-  They are B + R, the emitter's and then those that the container wants to be
-  evaluated again. Returns the container's contents and the emitter's state too.
+  Args:
+    emitter: makes B of them.
+    container: may want R to be evaluated again.
+    contents: the container's state.
+    state: the emitter's.
+    key: of the generation, for all its parts; not consumed.
+
+  Returns:
+    Genotypes [B + R, ...], and the new states of container and emitter.
   """
   genotypes, state = emitter.asked(
     state, container.show(contents), jax.random.fold_in(key, OfGeneration.ASK))
@@ -107,7 +114,16 @@ def add_and_tell(
 ) -> tuple[Tree, Tree]:
   """Adds what `ask` made; tells the emitter of the B that are its own.
 
-  Takes and returns what `step` does, and the `Evaluated` [B + R, ...].
+  Args:
+    emitter: as of `step`, like `container`, `contents` and `state`.
+    container: says who stays.
+    contents: the container's state, as `ask` returned it.
+    state: the emitter's, as `ask` returned it.
+    evaluated: what `ask` made, leaves [B + R, ...].
+    key: of the generation, as for `ask`.
+
+  Returns:
+    The container's contents and the emitter's state.
   """
   if container.again is not None:
     size = emitter.batch_size
@@ -128,8 +144,15 @@ def improve_describer(
 ) -> tuple[Tree, Tree]:
   """Lets a describer improve, and places elites anew where it has.
 
-  Takes and returns the describer's state and the contents of the container,
-  which keeps "episodes".
+  Args:
+    describer: whose `improve` is called, if it has one.
+    container: keeps "episodes", by which elites are described again.
+    state: the describer's.
+    contents: the container's.
+    key: consumed.
+
+  Returns:
+    The describer's state and the container's contents.
 
   Raises:
     ValueError: if the describer's new state is another tree.

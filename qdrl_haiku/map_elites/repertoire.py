@@ -158,10 +158,11 @@ class Repertoire:
     self, places: PlacesFn, genotypes: Tree, fitness: Array, descriptors: Array,
     extras: Mapping[str, Tree] | None = None,
   ) -> "Repertoire":
-    """Writes individuals where a function says, as `add` does.
+    """Writes individuals where a function says, as a container may.
 
     An individual with a NaN or an infinity anywhere is ignored. Zeros of
-    fitness and descriptors lose their sign.
+    fitness and descriptors lose their sign. But for `places`, the `PlacesFn`,
+    args and errors are those of `Repertoire.add`.
     """
     if not jnp.size(fitness):
       return self
@@ -185,7 +186,7 @@ class Repertoire:
     self, genotypes: Tree, fitness: Array, descriptors: Array,
     extras: Mapping[str, Tree] | None = None,
   ) -> Candidates:
-    """Returns a batch as it is stored; refuses one of another kind."""
+    """Returns a batch as it's stored; args are those of `Repertoire.add`."""
     genotypes, fitness, descriptors = jax.tree.map(
       jnp.asarray, (genotypes, fitness, descriptors))
     fitness, descriptors = map(

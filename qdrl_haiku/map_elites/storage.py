@@ -39,7 +39,10 @@ def store_repertoire(
   fields: dict[str, Any], path: str | os.PathLike[str],
   config: dict[str, Any] | None = None,
 ) -> None:
-  """Writes the fields of a repertoire; see `Repertoire.save`."""
+  """Writes a repertoire's `fields`, by name, to `path`; see `Repertoire.save`.
+
+  `config` is any JSON to be stored beside them.
+  """
   path, tessellation = pathlib.Path(path), fields["tessellation"]
   fitness = np.asarray(fields["fitness"])
   cells = np.flatnonzero(fitness > -np.inf).astype(np.int32)
@@ -78,7 +81,11 @@ def store_repertoire(
 def load_stored_repertoire(
   path: str | os.PathLike[str], like: Tree = None, container: str | None = None
 ) -> dict[str, Any]:
-  """Reads the fields of a repertoire; see `Repertoire.load`."""
+  """Reads a repertoire's fields, by name, from `path`; see `Repertoire.load`.
+
+  `like` is an example of a genotype, or None for dicts and lists as they were
+  stored; another `container` than this one is refused, if it's given.
+  """
   with open_stored_repertoire(path) as (arrays, record):
     if container not in (None, record["container"]):
       raise ValueError(

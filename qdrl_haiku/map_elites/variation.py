@@ -160,7 +160,17 @@ def emit_offspring(
   key: Key, variation_fn: VariationFn, sample: Callable[[Key, int], Tree],
   batch_size: int,
 ) -> Tree:
-  """Makes offspring of two sampled parents each."""
+  """Makes offspring of two sampled parents each.
+
+  Args:
+    key: consumed.
+    variation_fn: makes offspring, see `VariationFn`.
+    sample: (key, n) -> parents, leaves [n, ...].
+    batch_size: B, >= 0.
+
+  Returns:
+    Genotypes, leaves [B, ...].
+  """
   first_key, second_key, variation_key = jax.random.split(key, 3)
   first = sample(first_key, batch_size)
   if not batch_size:

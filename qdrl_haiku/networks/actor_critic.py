@@ -182,7 +182,11 @@ def policy_final_init(
   config: NetworkConfig, default: str = "small",
   usual: hk.initializers.Initializer | None = None,
 ) -> hk.initializers.Initializer | None:
-  """Returns the initialiser of a policy's last layer: small, or `usual`."""
+  """Returns the initialiser of a policy's last layer.
+
+  A setting of `config` says whether it is "small" or `usual`; else `default`
+  does, the network's own.
+  """
   return _SMALL if (config.policy_final_init or default) == "small" else usual
 
 

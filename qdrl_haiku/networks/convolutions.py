@@ -39,7 +39,11 @@ def see(
   activation: Callable[[jax.Array], jax.Array],
   init: hk.initializers.Initializer | None,
 ) -> jax.Array:
-  """Joins what is seen of images with the other arrays, to [..., N]."""
+  """Joins what is seen of images with the other arrays, to [..., N].
+
+  `observation` is a tree of arrays [..., *shape] of `spec`; convolutions have
+  `activation` and weights drawn by `init`.
+  """
   seen = []
   for x, of in zip(*map(jax.tree.leaves, (observation, spec)), strict=True):
     vector = specs.as_vector(x, of)

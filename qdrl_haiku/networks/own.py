@@ -95,7 +95,11 @@ def own_critics(
   given: OwnNetwork, inputs: Sequence[int | specs.Observation],
   outputs: tuple[int, ...] = (),
 ) -> base.Network:
-  """Makes twin critics of what a user gives; see `own_network`."""
+  """Makes twin critics of what a user gives, along a last axis of the outputs.
+
+  `given` and `inputs` are those of `own_network`, and `outputs` is the shape of
+  what one critic makes of one example.
+  """
   if is_own_pair(given):
     return own_network("critic", given, inputs, (*outputs, NUM_CRITICS))
   one = own_network("critic", given, inputs, outputs)

@@ -61,7 +61,11 @@ def shorten_for_benchmark(
 def benchmark_generations(
   setup: Setup, repetitions: int, run_key: types.Key, start: float
 ) -> Record:
-  """Times whole generations, compiled and called as a run does."""
+  """Times whole generations of a `setup`, compiled and called as a run does.
+
+  The median is of `repetitions`; keys are those of `run_key`; the first update
+  and generation are timed from `start` on, seconds of `time.monotonic`.
+  """
   begin = time.monotonic()
   made = compilation.make_programs(generation.prepare(setup), run_key)
   # Both at once, as a run does.
@@ -102,7 +106,10 @@ def benchmark_generations(
 def benchmark_updating(
   setup: Setup, repetitions: int, run_key: types.Key
 ) -> Record:
-  """Times sampling and updates, without environments."""
+  """Times sampling and updates of a `setup`, without environments.
+
+  The time is the median of `repetitions`; keys are those of `run_key`.
+  """
   plan = config_lib.training_iterations(setup.config, setup.learner)
   members, hyperparams, keys = _population(setup, run_key)
   if setup.on_policy:
@@ -140,7 +147,10 @@ def benchmark_updating(
 def benchmark_exploiting(
   setup: Setup, repetitions: int, run_key: types.Key
 ) -> Record:
-  """Times a decision, and children taking over from their parents."""
+  """Times a decision, and children taking over from their parents.
+
+  Args are those of `benchmark_updating`.
+  """
   controller, config = setup.controller, setup.config
   assert controller is not None
   members, hyperparams, _ = _population(setup, run_key)
@@ -279,7 +289,11 @@ def _matmul_peak(mesh: jax.sharding.Mesh) -> float:
 def measure_median_seconds(
   call: Callable[[Tree], Tree], state: Tree, repetitions: int
 ) -> float:
-  """Measures the median time of calls that go on from one another."""
+  """Measures the median seconds of calls that go on from one another.
+
+  The first of `repetitions` calls of `call` is on a `state`, after an untimed
+  one.
+  """
   state = jax.block_until_ready(call(state))
   return statistics.median(_timed(call, state, repetitions)[0])
 

@@ -176,7 +176,14 @@ class TeachingConfig(Settings):
   ) -> tuple[int, int, int]:
     """Counts offspring that follow the gradient, are injected, and are varied.
 
-    A share above 0 gives at least one; arguments count where settings are None.
+    Args:
+      batch_size: how many there are in all.
+      gradient_share: in [0, 1], where the setting is None; above 0 it gives at
+        least one.
+      injection_share: as the other share.
+
+    Raises:
+      ValueError: if the shares are more than all.
     """
     if self.gradient_share is not None:
       gradient_share = self.gradient_share
@@ -275,7 +282,14 @@ def training_iteration_steps(
 def default_training_interval(
   config: TrainingConfig, learner: learners.Learner, num_timesteps: int
 ) -> int:
-  """Returns an interval that cuts a run into about twenty equal generations."""
+  """Returns an interval that cuts a run into about twenty equal generations.
+
+  `num_timesteps` are the run's environment steps per agent, of a `learner`
+  trained as `config` says.
+
+  Raises:
+    ValueError: if no interval up to a 200th of them does.
+  """
   steps = training_iteration_steps(config, learner)
   fitting = [n for n in range(1, 201) if num_timesteps % (n * steps) == 0]
   if not fitting:

@@ -165,7 +165,11 @@ def learn_rollouts(
   setup: Setup, states: types.State, hyperparams: Hyperparams,
   rollouts: Transition, keys: Key,
 ) -> tuple[types.State, _Row]:
-  """Learns from rollouts, leaves [P, T, E, ...]."""
+  """Learns from rollouts.
+
+  The members' `states` have leaves [P, ...], `hyperparams` [P], `rollouts`
+  [P, T, E, ...], `keys` are [P], and metrics [P, M]; `setup` has the learner.
+  """
 
   def update(*arguments: Tree) -> tuple[types.State, _Row]:
     learned, metrics = setup.learner.update(*arguments)
@@ -180,7 +184,18 @@ def learn(
   setup: Setup, states: types.State, buffers: replay.ReplayState,
   hyperparams: Hyperparams, keys: Key,
 ) -> tuple[types.State, _Row]:
-  """Learns from replay for one iteration."""
+  """Learns from replay for one iteration.
+
+  Args:
+    setup: what is trained.
+    states: the members' learner states, leaves [P, ...].
+    buffers: their replay, leaves [P, ...].
+    hyperparams: leaves [P].
+    keys: [P], consumed.
+
+  Returns:
+    The states, and metrics [P, M], 0 where a member may not learn yet.
+  """
   config, learner = setup.config, setup.learner
   num_updates = config_lib.training_iterations(config, learner).num_updates
   batches = (

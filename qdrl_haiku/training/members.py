@@ -29,7 +29,11 @@ def finite_part_of_members(members: Members) -> Tree:
 def member_keys(
   run_key: Key, generation: Array | int, population_size: int
 ) -> Key:
-  """Returns the keys of the members in one generation."""
+  """Returns the keys [P] of the members in one `generation`.
+
+  `run_key` is one key, or [P] of runs that are trained side by side;
+  `population_size` is P.
+  """
   run_key = prng.typed_key(run_key)
   if run_key.ndim:
     indices = jnp.zeros(population_size, jnp.int32)
@@ -65,7 +69,13 @@ def put_members_into_environments(
 
   The first episodes are of different ages: otherwise all of an agent's
   environments, which are truncated at the same age, would see new initial
-  states at the same time only. Where instances can't be reset alone, so it is.
+  states at the same time only. Where instances can't be reset alone, they do.
+
+  Args:
+    setup: what is trained.
+    members: leaves [S, ...], without environments.
+    env_states: initial states, leaves [S, E, ...].
+    keys: [S], the members'.
   """
   if setup.abilities.resets_instances:
     keys = prng.fold_in_each(keys, prng.OfMember.AGES)
@@ -77,7 +87,11 @@ def put_members_into_environments(
 
 
 def first_members(setup: Setup, keys: Key, pool: Tree = ()) -> Members:
-  """Returns new members of keys [P] in their slots."""
+  """Returns new members of a `setup`, of `keys` [P], in their slots.
+
+  Their first states are those of `pool`, leaves [P, E, I, ...], or () to draw
+  them.
+  """
 
   def init(setup: Setup, keys: Key, env_states: environments.State) -> Members:
     members = init_member_agents(setup, keys)
@@ -88,7 +102,10 @@ def first_members(setup: Setup, keys: Key, pool: Tree = ()) -> Members:
 
 
 def new_members(setup: Setup, run_key: Key, generation: Array) -> Members:
-  """Returns new members in place of all those of a generation."""
+  """Returns new members of a `setup` in place of all those of a `generation`.
+
+  Their keys follow from `run_key`, see `member_keys`.
+  """
   keys = member_keys(run_key, generation, setup.config.population_size)
   return first_members(setup, prng.fold_in_each(keys, prng.OfMember.RESTART))
 
@@ -139,7 +156,10 @@ def member_evaluation_keys(keys: Key) -> Key:
 def first_member_states(
   setup: Setup, keys: Key, pool: Tree = ()
 ) -> environments.State:
-  """Returns the states in which members begin to collect."""
+  """Returns the states [S, E, ...] in which members begin to collect.
+
+  Args are those of `first_members`.
+  """
 
   def draw(setup: Setup, keys: Key) -> environments.State:
     return setup.env.reset(_pool_keys(setup, keys)[:, :, 0])

@@ -34,7 +34,10 @@ class Windows(NamedTuple):
 def sample_n_step(
   setup: Setup, state: replay.ReplayState, key: Key, shape: tuple[int, ...]
 ) -> Windows:
-  """Draws first steps, and the steps that follow each of them."""
+  """Draws first steps, and the steps that follow each of them.
+
+  Args are those of `ReplayBuffer.sample`, and the `setup` with n.
+  """
   stored: Transition = state.storage
   first = setup.buffer.draw(state, key, shape)
   gather = replay.gather_from_replay

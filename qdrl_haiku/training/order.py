@@ -21,7 +21,10 @@ INSTEAD = 2
 def add_in_order(
   setup: Setup, state: replay.ReplayState, steps: Transition, where: Array
 ) -> replay.ReplayState:
-  """Adds steps [B]; copies take the places of those where `where` is false."""
+  """Adds `steps` [B] to a replay `state`; its `setup` has the buffer.
+
+  Copies take the places of the steps where `where`, bool [B], is false.
+  """
   has_any = jnp.any(where)
   sources = jnp.where(where, jnp.arange(where.size), jnp.argmax(where))
   truncation = jnp.where(where, steps.extras[TRUNCATION], INSTEAD)
@@ -35,10 +38,11 @@ def add_in_order(
 def cut_order(
   setup: Setup, state: replay.ReplayState, where: Array | bool = True
 ) -> replay.ReplayState:
-  """Marks the latest steps, so that none follows on them.
+  """Marks the latest steps in a replay `state`, so that none follows on them.
 
   For a buffer to which steps of other environments are going to be added: an
-  inherited one, or one whose environments have been reset.
+  inherited one, or one whose environments have been reset. Nothing is done
+  unless `where`, bool []; the `setup` has the number of environments.
   """
   latest = state.position - 1 - jnp.arange(setup.config.num_envs)
   places = latest % setup.config.capacity

@@ -31,12 +31,12 @@ def make_trainer(setup: Setup) -> Trainer:
   population = trees.tree_prefix(Population, False, members=True)
   of = functools.partial
   return Trainer(
-    setup, of(draw, setup), of(init, setup), of(train, setup),
-    of(evaluate, setup), of(restart, setup),
+    setup, of(_draw, setup), of(_init, setup), of(_train, setup),
+    of(_evaluate, setup), of(_restart, setup),
     trees.tree_prefix(State, False, emitter=population))
 
 
-def draw(
+def _draw(
   setup: Setup, run_key: Key, generation: Array | int, num_agents: int
 ) -> InitialStates:
   """Draws the states in which the episodes of a generation begin."""
@@ -44,7 +44,7 @@ def draw(
   return members_lib.draw_for_members(setup, keys)
 
 
-def init(setup: Setup, run_key: Key, initial: InitialStates | None) -> State:
+def _init(setup: Setup, run_key: Key, initial: InitialStates | None) -> State:
   """Returns new members in environments, and their hyperparameters."""
   members_lib.check_members_learner(setup)
   size = setup.config.population_size
@@ -67,7 +67,7 @@ def init(setup: Setup, run_key: Key, initial: InitialStates | None) -> State:
       controller=controller))
 
 
-def train(
+def _train(
   setup: Setup, state: State, pool: Tree, run_key: Key
 ) -> tuple[State, Trained]:
   """Lets members collect and learn."""
@@ -78,7 +78,7 @@ def train(
   return state.with_members(members), Trained(*trained)
 
 
-def evaluate(
+def _evaluate(
   setup: Setup, state: State, trained: Trained, env_states: Tree, run_key: Key
 ) -> tuple[State, GenerationReport]:
   """Evaluates members, and replaces those that the controller says."""
@@ -139,7 +139,7 @@ def evaluate(
   return State(generation, population), report
 
 
-def restart(setup: Setup, state: State, run_key: Key) -> State:
+def _restart(setup: Setup, state: State, run_key: Key) -> State:
   """Replaces all members by new ones, which have no fitness yet."""
   return state._replace(emitter=state.emitter._replace(
     members=members_lib.new_members(setup, run_key, state.generation),
@@ -191,6 +191,13 @@ def inherit_in_population(
   A non-finite member gets its parent's buffer and environments too, whatever
   the settings, since its own may hold non-finite values. Environments that
   can't be copied have been reset already.
+
+  Args:
+    setup: what is trained.
+    members: leaves [S, ...].
+    parents: int32 [P], of each member; a survivor's is itself.
+    finite: bool [P], which members are.
+    turn: the number of the first move, see `distributed.moving`.
   """
   indices = jnp.arange(parents.shape[0], dtype=parents.dtype)
   sources = jnp.where(finite, indices, parents)

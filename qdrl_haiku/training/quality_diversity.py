@@ -53,11 +53,12 @@ def make_trainer(setup: Setup) -> state_lib.Trainer:
     repertoire=setup.qd.shard_repertoire and setup.qd.container.shared)
   of = functools.partial
   return state_lib.Trainer(
-    setup, of(draw, setup), of(init, setup, emitter), of(train, setup, emitter),
-    of(evaluate, setup, emitter), of(restart, setup), shared, emitter.needs)
+    setup, of(_draw, setup), of(_init, setup, emitter),
+    of(_train, setup, emitter), of(_evaluate, setup, emitter),
+    of(_restart, setup), shared, emitter.needs)
 
 
-def draw(
+def _draw(
   setup: Setup, run_key: Key, generation: Array | int, num_agents: int
 ) -> state_lib.InitialStates:
   """Draws the states in which the episodes of a generation begin."""
@@ -73,7 +74,7 @@ def draw(
     pool, members_lib.draw_member_evaluation(setup, keys))
 
 
-def init(
+def _init(
   setup: Setup, emitter: map_elites.Emitter, run_key: Key,
   initial: state_lib.InitialStates | None,
 ) -> State:
@@ -82,7 +83,7 @@ def init(
   if setup.trains_members:
     members_lib.check_members_learner(setup)
   if initial is None:
-    initial = draw(setup, run_key, 0, qd.num_initial_genotypes)
+    initial = _draw(setup, run_key, 0, qd.num_initial_genotypes)
   keys = members_lib.member_keys(run_key, 0, qd.num_initial_genotypes)
   # Or XLA would divide among the devices what adds them, too.
   elites = emitters_lib.random_elites(setup, keys)
@@ -106,7 +107,7 @@ def init(
   return state.with_members(put(state.members, env_states, keys))
 
 
-def train(
+def _train(
   setup: Setup, emitter: map_elites.Emitter, state: State, pool: Tree,
   run_key: Key,
 ) -> tuple[State, Trained]:
@@ -120,7 +121,7 @@ def train(
   return state, Trained(offspring=offspring)
 
 
-def evaluate(
+def _evaluate(
   setup: Setup, emitter: map_elites.Emitter, state: State, trained: Trained,
   env_states: Tree, run_key: Key,
 ) -> tuple[State, GenerationReport]:
@@ -169,7 +170,10 @@ def evaluate(
 def repertoire_metrics(
   setup: Setup, contents: Tree, described_by: Tree
 ) -> Metrics:
-  """Returns metrics of a container's contents and of a describer."""
+  """Returns metrics of a container's contents and of a describer.
+
+  `contents` and `described_by` are the states of the two, which `setup` has.
+  """
   container, offset = setup.qd.container, setup.qd.qd_offset
   shown = container.show(contents)
   numbers = map_elites.metrics(setup.measured(shown), offset)
@@ -182,7 +186,7 @@ def repertoire_metrics(
   return numbers | {f"qd/learned_{name}": x for name, x in learned.items()}
 
 
-def restart(setup: Setup, state: State, run_key: Key) -> State:
+def _restart(setup: Setup, state: State, run_key: Key) -> State:
   """Replaces members by new ones; those made of elites keep their networks."""
   fresh = members_lib.new_members(setup, run_key, state.generation)
   is_sampled = sharding.shard_into_slots(
@@ -222,9 +226,16 @@ def judge_elites(
 ) -> tuple[actors.Evaluation, map_elites.Evaluated]:
   """Runs greedy episodes of agents made of elites, on all devices.
 
-  `described_by` is the describer's state. Returns the evaluation, with the
-  descriptors that measure, and what of it the emitter `needs` and the container
-  keeps.
+  Args:
+    setup: with a repertoire.
+    elites: leaves [B, ...].
+    env_states: where episodes begin, leaves [B, N, ...].
+    described_by: the describer's state.
+    needs: what the emitter needs of an evaluation.
+
+  Returns:
+    The evaluation, with the descriptors that measure, and what of it the
+    emitter needs and the container keeps.
   """
   describer = setup.describer
   own = setup.eval_env.descriptor if setup.qd.measured else None

@@ -117,7 +117,17 @@ def with_hyperparameters(
 def check_search_space_value(
   declared: _Declared, name: str, value: float, where: str
 ) -> None:
-  """Refuses a value of a known hyperparameter that is out of its range."""
+  """Refuses a value of a known hyperparameter that is out of its range.
+
+  Args:
+    declared: hyperparameters by name.
+    name: of one of them, or an unknown one, of which nothing is checked.
+    value: to be checked.
+    where: it stands, for the message.
+
+  Raises:
+    ValueError: if it's out of its range.
+  """
   if known := _declaration(declared, name):
     known.check(where, value)
 

@@ -20,6 +20,9 @@ def sample_sequences(
 
   Where a step isn't the successor of the one before, since an episode has
   ended or since it's a copy, the one before has a `truncation` or terminated.
+
+  Args are those of `ReplayBuffer.sample`, the last of `shape` being L, and the
+  `setup` with the number of environments.
   """
   *leading, length = shape
   num_envs, capacity = setup.config.num_envs, setup.config.capacity

@@ -84,7 +84,8 @@ def test_a_member_that_may_not_learn_yet_keeps_its_networks():
     config = dataclasses.replace(setup.config, min_replay_size=9)
     setup = setup._replace(config=config)
     before = common.init(setup, _KEY)
-    train = jax.jit(lambda state: population.train(setup, state, (), _KEY))
+    trainer = population.make_trainer(setup)
+    train = jax.jit(lambda state: trainer.train(state, (), _KEY))
     after, trained = train.lower(before).compile(_OPTIMISED)(before)
   assert not trained.num_updates.any()
   jax.tree.map(

@@ -212,7 +212,7 @@ def _num_cells(**more):
 
   @jax.jit
   def cells(key):
-    initial = quality_diversity.draw(setup, key, 0, 64)
+    initial = quality_diversity.make_trainer(setup).draw(key, 0, 64)
     first = emitters.random_elites(setup, jax.random.split(key, 64))
     _, evaluated = quality_diversity.judge_elites(
       setup, first, initial.evaluation)

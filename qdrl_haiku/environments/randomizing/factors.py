@@ -75,7 +75,13 @@ class Factors:
   def change(
     self, env: Any, values: Mapping[str, Array], derived: Mapping[str, Array]
   ) -> Any:
-    """Returns an environment with its physics changed by factors' values."""
+    """Returns an environment like `env` with its physics changed.
+
+    Args:
+      env: of one instance, with brax's `sys`.
+      values: [], by name, of the factors that were drawn.
+      derived: what `derive` returned for them.
+    """
     if not self._masks:
       return env
     sys = env.sys

@@ -18,8 +18,17 @@ def check_friction_shows(
 ) -> list[str]:
   """Refuses a factor of friction that other geoms' frictions always hide.
 
-  Of "friction", or "friction/" and a geom's name, where `drawn` are the ranges
-  of all that is randomised. Where it's hidden at times, a line says so.
+  Args:
+    model: MuJoCo's.
+    backend: of brax, or None.
+    name: of the factor: "friction", or "friction/" and a geom's name.
+    drawn: the ranges of all that is randomised, by name.
+
+  Returns:
+    A line that says where it's hidden at times, or nothing.
+
+  Raises:
+    ValueError: if no contact has that friction, or it's hidden everywhere.
   """
   low, high = ranges.bounds(drawn[name])
   found = sorted(_hiding_frictions(model, backend, name, drawn), reverse=True)

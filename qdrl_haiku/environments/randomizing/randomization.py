@@ -70,7 +70,7 @@ class Randomized(Around):
       "past_actions": past})
 
   def step(self, state: State, action: Array, *tunables: Tree) -> State:
-    """Advances by one step with action [A]."""
+    """Advances by one step; args are those of `Wrapper.step`."""
     info = dict(state.info)
     drawn = info.pop(_KEY)
     values, past = drawn["values"], drawn["past_actions"]

@@ -104,7 +104,13 @@ class Robot:
     self, state: State, action: Array,
     tunables: Mapping[str, Array | float] = MappingProxyType({}),
   ) -> State:
-    """Advances by one step with action [A] in [-1, 1]."""
+    """Advances by one step.
+
+    Args:
+      state: of one robot.
+      action: [A], in [-1, 1], scaled to the ranges of its actuators.
+      tunables: values [] by name; the others have their defaults.
+    """
     weights: dict[str, Any] = {
       name: x.default for name, x in self.tunables.items()}
     more = [weights | dict(tunables)] if weights else []

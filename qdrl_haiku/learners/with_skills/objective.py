@@ -111,7 +111,16 @@ class SkillState(NamedTuple):
     self, name: str, loss_fn: Callable[[types.Tree], base.LossAndMore],
     learning_rate: types.Array,
   ) -> tuple["SkillState", base.Descent]:
-    """Takes a step of something learned on a loss, see `Optimizer.descend`."""
+    """Takes a step of something learned on a loss, as `Optimizer.descend` does.
+
+    Args:
+      name: of what is learned, in `learned`.
+      loss_fn: of its parameters, see `Optimizer.descend`.
+      learning_rate: [].
+
+    Returns:
+      The state after the step, and what the optimiser returned.
+    """
     found = ADAM.descend(
       loss_fn, self.learned[name], self.optimizers[name], learning_rate)
     optimizers = self.optimizers | {name: found.optimizer_state}

@@ -122,7 +122,15 @@ def fill_container(
 ) -> Tree:
   """Makes a container's contents of first individuals; checks the container.
 
-  `extras` are shapes of what it keeps beside its own `keeps`, first zeros.
+  Args:
+    container: whose functions are called.
+    evaluated: the first individuals, leaves [B, ...].
+    extras: by name, shapes of what it keeps beside its own `keeps`, without the
+      axis B; zeros at first.
+
+  Raises:
+    ValueError: if a function of the container returns something else than
+      `Container` says, or if it keeps what isn't known.
   """
   of = check_container_functions(container)
   if both := ", ".join({*container.keeps} & extras.keys()):

@@ -52,8 +52,16 @@ def crowding_distances(
   Deb et al. (2002), "A fast and elitist multiobjective genetic algorithm:
   NSGA-II": along each objective the distance between the next lower and the
   next higher one, as a share of the group's extent, summed; infinite for the
-  least and the greatest of a group. An objective in which all of it are equal
-  counts for nothing.
+  least and the greatest of a group. An objective in which a whole group is
+  equal counts for nothing.
+
+  Args:
+    objectives: [N, M].
+    groups: int [N], of each individual, such as its front.
+    present: bool [N]; the others are in no group.
+
+  Returns:
+    [N], >= 0.
   """
   size = present.size
   groups = jnp.where(present, groups, size)

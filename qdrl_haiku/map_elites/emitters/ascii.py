@@ -149,7 +149,13 @@ def ascii_loss(
 
   -mean_t min(r_t w_t, max(r_t, 1 - clip) w_t), where r_t is
   exp(-|a_t - mu_t|^2 / (2 scale^2)): it leaves an action until r is 1 - clip.
-  `action` is mu, [T, A], `taken` a, [T, A], `weights` w, [T].
+
+  Args:
+    action: mu, [T, A], the policy's.
+    taken: a, [T, A], the other's.
+    weights: w, [T].
+    scale: deviation of the actions, > 0.
+    clip: in [0, 1].
   """
   squares = jnp.sum(jnp.square(taken - action), axis=-1)
   ratio = jnp.exp(-squares / (2 * scale**2))

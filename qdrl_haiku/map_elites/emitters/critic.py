@@ -61,7 +61,13 @@ def pga_emitter(
 ) -> Emitter:
   """Makes the emitter of PGA-MAP-Elites, as `dcrl_emitter` does.
 
-  The teacher's critic sees no targets, and has one policy to inject, or none.
+  Args:
+    teacher: whose critic sees no targets; it has one policy to inject, or none.
+    variation_fn: makes offspring, see `VariationFn`.
+    **batch_sizes: the three of `dcrl_emitter`.
+
+  Raises:
+    ValueError: if more than one policy is to be injected.
   """
   if (number := batch_sizes["injection_batch_size"]) > 1:
     raise ValueError(

@@ -81,7 +81,16 @@ class Emitter(NamedTuple):
   def asked(
     self, state: Tree, repertoire: Repertoire, key: Key
   ) -> tuple[Tree, Tree]:
-    """Returns what `ask` does, unless that has to be refused."""
+    """Returns what `ask` does, unless that has to be refused.
+
+    Args:
+      state: the emitter's.
+      repertoire: whose kind the genotypes have to be of.
+      key: consumed.
+
+    Raises:
+      ValueError: if it's no pair, or if the genotypes aren't B of that kind.
+    """
     asked = self.ask(state, repertoire, key)
     if not isinstance(asked, tuple) or len(asked) != 2:
       raise ValueError(

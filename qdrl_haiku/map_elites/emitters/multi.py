@@ -176,7 +176,17 @@ def multi_emitter(
 def multi_emitter_shares(
   evaluated: Array, improved: Array, batch_size: int, exploration: float
 ) -> Array:
-  """Decides how many individuals of each emitter are evaluated."""
+  """Decides how many individuals of each of n emitters are evaluated.
+
+  Args:
+    evaluated: [n], how many were, in effect, so far.
+    improved: [n], how many of them improved the repertoire.
+    batch_size: B, to be divided.
+    exploration: the weight of the bonus for what was rarely tried, >= 0.
+
+  Returns:
+    int32 [n], whose sum is B.
+  """
   mean = improved / jnp.maximum(evaluated, 1)
 
   def choose(counts: Array, _: None) -> tuple[Array, None]:

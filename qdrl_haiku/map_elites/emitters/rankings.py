@@ -74,7 +74,11 @@ def thresholds(repertoire: Repertoire) -> Array:
 def draw_directions(
   ranking: Ranking, key: Key, repertoire: Repertoire, number: int
 ) -> Tree:
-  """Draws directions of descriptors, [number, D], if these are ranked by."""
+  """Draws directions of descriptors, [number, D], if these are ranked by.
+
+  `ranking` says whether they are, else () is returned; `repertoire` has the
+  ranges of descriptors; `number` is that of strategies, and `key` is consumed.
+  """
   if ranking is not random_direction:
     return ()
   cells = repertoire.tessellation.cells_for("emitter=cma")
@@ -89,8 +93,16 @@ def rank_offspring(
 ) -> tuple[Array, Array]:
   """Ranks individuals [K * L], in the order of their K strategies.
 
-  `before` are the `thresholds` when they were made. Returns ranks int32 [K, L],
-  and how many are parents, int32 [K].
+  Args:
+    ranking: says who are parents, and in which order.
+    before: the repertoire's `thresholds` when the individuals were made, [C].
+    directions: those of `draw_directions`.
+    repertoire: says in which cells they are.
+    evaluated: the individuals, leaves [K * L, ...].
+    num_strategies: K.
+
+  Returns:
+    Ranks int32 [K, L], and how many are parents, int32 [K].
   """
   cells = repertoire.tessellation.cells_for("emitter=cma")
   shape = (num_strategies, -1)

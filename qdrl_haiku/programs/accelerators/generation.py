@@ -66,8 +66,11 @@ def generation_costs(
 ) -> dict[str, cost.Cost]:
   """Compiles a generation for an accelerator that need not be there.
 
-  The setup is made while programs are traced for the target, one of `TARGETS`,
-  since it holds functions that differ on CPUs; `num_devices` divide its agents.
+  Args:
+    make_setup: makes what is trained, while programs are traced for the target,
+      since a setup holds functions that differ on CPUs.
+    target: one of `TARGETS`.
+    num_devices: that divide the setup's agents.
 
   Returns:
     The costs of one call of the program that trains, and of the one that

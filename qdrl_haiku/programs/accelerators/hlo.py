@@ -96,7 +96,8 @@ def hlo_moved_bytes(module: Module, computation: str, name: str) -> int:
   """Counts the bytes that an instruction reads and writes.
 
   A fusion that updates a part of an array in place, or gathers from it, moves
-  that part alone.
+  that part alone. The instruction is called `name` in a `computation` of the
+  `module`.
   """
   instructions = module.computations[computation]
   instruction = instructions[name]

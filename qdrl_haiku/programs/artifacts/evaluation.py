@@ -16,8 +16,15 @@ def evaluate_agent(
 ) -> actors.Evaluation:
   """Runs N greedy episodes of one agent, a thousand at a time.
 
-  The episodes have a descriptor if the environment has one; batch i draws from
-  `fold_in(key, i)`, and skills that are dealt out go on from batch to batch.
+  The episodes have a descriptor if the environment has one, and skills that are
+  dealt out go on from batch to batch.
+
+  Args:
+    env: the environment.
+    learner: whose `act_greedy` acts.
+    state: the agent's.
+    key: batch i draws from `fold_in(key, i)`.
+    num_episodes: N.
 
   Returns:
     The evaluation of a population of one, on the host.

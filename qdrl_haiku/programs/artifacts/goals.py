@@ -52,9 +52,15 @@ def reach_goals(
   objective: learners.SkillObjective, state: types.State, key: Key,
   goals: Array,
 ) -> Array:
-  """Runs an episode to each goal [N, G], in `goal_environment`.
+  """Runs an episode to each goal, in `goal_environment`.
 
-  Episodes begin from the key, which is consumed.
+  Args:
+    env: the environment, without skills.
+    learner: the agent's.
+    objective: what rewarded the skills.
+    state: of the agent that has learned them.
+    key: from which the episodes begin; consumed.
+    goals: [N, G].
 
   Returns:
     [N], how far from its goal each episode ended, in the goals' unit.

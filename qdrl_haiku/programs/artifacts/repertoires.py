@@ -75,7 +75,17 @@ def elite_by_weights(
 ) -> int:
   """Finds the elite with the largest weighted sum of objectives.
 
-  Of all, or of those in the same cell as the elite in the place `cell`.
+  Args:
+    repertoire: with M objectives.
+    weights: M numbers.
+    cell: only elites in the same cell as the one in this place count; None for
+      all.
+
+  Returns:
+    The place of the elite.
+
+  Raises:
+    ValueError: if the repertoire has another number of objectives, or none.
   """
   objectives = repertoire.extras.get(map_elites.OBJECTIVES)
   if objectives is None:

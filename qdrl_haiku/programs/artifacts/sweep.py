@@ -45,7 +45,14 @@ def sweep_agent(
 ) -> np.ndarray:
   """Evaluates one agent N times at each of K values: returns [K, N].
 
-  `env` draws the value of a name by `sweep_specification`; the key is consumed.
+  Args:
+    env: draws the value of the name by `sweep_specification`.
+    learner: whose `act_greedy` acts.
+    state: the agent's.
+    key: consumed.
+    name: what is swept, one of `--randomize`.
+    values: the K values.
+    num_episodes: N.
   """
   size = _SPARE * len(values) * (num_episodes + 8)
   keys = jax.random.split(key, size)

@@ -173,7 +173,7 @@ class Processes:
       signal.signal(number, handler)
 
   def run(self, launcher: str, flags: Sequence[str], log: pathlib.Path) -> Done:
-    """Runs a launcher until it ends; appends its output to a file."""
+    """Runs a `launcher` with `flags` until it ends; `log` gets its output."""
     if self.is_interrupted:
       return Done(1, "interrupted")
     message, errors, warnings = "", [], []

@@ -79,8 +79,11 @@ def launch_main(
 ) -> None:
   """Parses flags, calls `main`, and turns a user's mistake into one line.
 
-  `--help` begins with the summary; `former` are flags' former names, which are
-  understood, with those that they have now.
+  Args:
+    main: what the program does with what the command line gives.
+    own: the program's flags by name, beside those that all programs have.
+    summary: with which `--help` begins.
+    former: flags' former names, which are understood, with those of today.
   """
   known = dict(own) | config_lib.config_tree_flags(ProgramConfig())
   if _HELP.intersection(sys.argv):
@@ -210,7 +213,11 @@ def define_flags(known: Iterable[Flag]) -> None:
 def parse_flags(
   names: Iterable[str], arguments: Sequence[str], refused: Iterable[str] = ()
 ) -> Given:
-  """Returns what absl has parsed of the arguments of a command line."""
+  """Returns what absl has parsed of a command line.
+
+  `names` are those of the flags, `arguments` what was typed, and `refused` what
+  is wrong with other flags.
+  """
   found = {name: flags.FLAGS[name] for name in names}
   # The others stand in flagfiles.
   typed = {x.partition("=")[0].lstrip("-") for x in arguments}

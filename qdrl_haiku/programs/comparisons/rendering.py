@@ -65,8 +65,13 @@ def render_comparison_picture(
 ) -> matplotlib_figure.Figure:
   """Draws curves of each task, and scores of methods, each in one style.
 
-  The table is that of `scores.score_table`. Where runs have one value each, the
-  intervals of methods stand in place of a task's curves.
+  Where runs have one value each, the intervals of methods stand in place of a
+  task's curves.
+
+  Args:
+    curves: of each task, method and seed.
+    table: that of `scores.score_table`.
+    config: names the metric and the baseline.
   """
   tasks = [*dict.fromkeys(curve.task for curve in curves)]
   methods = dict.fromkeys(curve.method for curve in curves)

@@ -32,10 +32,18 @@ class Curve(NamedTuple):
 def read_scored_curves(
   run: PlannedRun, path: str | os.PathLike[str], metric: str
 ) -> list[Curve]:
-  """Reads a column of `metrics.jsonl` of each seed of a run in a directory.
+  """Reads a column of `metrics.jsonl` of each seed of a run.
 
   Values are NaN where the agent, or all members, had diverged. Of other metrics
   only finite values count: they are means, or measured now and then.
+
+  Args:
+    run: what was planned.
+    path: the run's directory.
+    metric: the column's name.
+
+  Raises:
+    ValueError: if the run hasn't that metric for each of its seeds.
   """
   (found,) = reports.read_runs([str(path)])
   columns = aggregation.columns_to_aggregate(found, metric)

@@ -118,14 +118,17 @@ class Figure(NamedTuple):
 
 
 def plot_figure(traces: Sequence[Trace], x: str, y: str) -> Figure:
-  """Returns a figure of one panel with these titles of axes."""
+  """Returns a figure of one panel, `traces` on axes with titles `x` and `y`."""
   return Figure([Panel("", traces, Axis(x), Axis(y))], 420)
 
 
 def figure_axes(
   lower: np.ndarray, upper: np.ndarray, names: Sequence[str] = ()
 ) -> tuple[Axis, Axis]:
-  """Returns the first two axes between bounds, hidden without names."""
+  """Returns the first two of D axes, from `lower` to `upper`, [D].
+
+  Their titles are the first of `names`; without names they are hidden.
+  """
   titles = names[:2] or ("", "")
   x, y = (
     Axis(str(title), range=(float(low), float(high)), is_hidden=not names)
@@ -136,7 +139,10 @@ def figure_axes(
 def figure_rectangle(
   left: float, low: float, right: float, high: float, color: str
 ) -> Trace:
-  """Returns a filled rectangle."""
+  """Returns a filled rectangle of a `color`, in the units of the axes.
+
+  It goes from `left` to `right`, and from `low` to `high`.
+  """
   return Trace(
     [left, right, right, left], [low, low, high, high], color=color,
     is_area=True, in_legend=False, hover="skip")

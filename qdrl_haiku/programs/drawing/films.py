@@ -88,10 +88,15 @@ def render_film(
   path: str | os.PathLike[str], file_format: str, scene: environments.Scene,
   episode: types.Tree, title: str,
 ) -> None:
-  """Writes an episode of `first_film_episode`, whole or not at all.
+  """Writes an episode, whole or not at all.
 
-  The formats are gif and mp4, films in real time, html, a page, and png, pdf
-  and svg, pictures; see `check_film_format`.
+  Args:
+    path: of the new file.
+    file_format: gif or mp4, a film in real time; html, a page; png, pdf or svg,
+      a picture; see `check_film_format`.
+    scene: of the environment.
+    episode: what `first_film_episode` returned.
+    title: above the picture.
 
   Raises:
     OSError: if it can't be written.
@@ -114,9 +119,12 @@ def render_film(
 def film_walk(
   scene: environments.PlaneScene, positions: np.ndarray, t: int | None = None
 ) -> Panel:
-  """Describes a way [T, 2] through a plane, its walls, its start and its goal.
+  """Describes a way through a plane, its walls, its start and its goal.
 
-  With a step `t` it's drawn until then; the axes always hold all of it.
+  Args:
+    scene: the plane.
+    positions: [T, 2]; the axes hold all of them.
+    t: the step until which the way is drawn; None for the last.
 
   Returns:
     The way and its end, the first two traces, and all else.

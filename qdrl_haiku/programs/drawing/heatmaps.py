@@ -80,7 +80,11 @@ def heatmap_panel(
   repertoire: Repertoire, names: Sequence[str], cells: np.ndarray,
   title: str = "",
 ) -> figure.Panel:
-  """Describes the picture of elites in the cells of `heatmap_places`."""
+  """Describes the picture of a `repertoire`, with a `title`.
+
+  `cells` are those of `heatmap_places`, int32 [rows, columns], and the first of
+  `names` those of the axes.
+  """
   fitness = np.where(repertoire.occupied, repertoire.fitness, np.nan)
   fitness = np.append(fitness, np.float32(np.nan))  # No elite is the last one.
   edges = np.stack(repertoire.bounds, axis=1).tolist()

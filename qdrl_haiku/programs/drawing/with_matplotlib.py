@@ -56,7 +56,7 @@ def draw_with_matplotlib(figure: Figure) -> matplotlib_figure.Figure:
 def draw_panel_with_matplotlib(
   axes: Axes, panel: Panel, colors: ScalarMappable | None = None
 ) -> None:
-  """Draws one panel on empty axes; `colors` are those of its heat map."""
+  """Draws one `panel` on empty `axes`; `colors` are those of its heat map."""
   if panel.heatmap is not None:
     cells = panel.heatmap
     axes.set_facecolor(_EMPTY)

@@ -23,6 +23,12 @@ def roll_out_elites(
 ) -> dict[str, object]:
   """Lets elites act for one greedy episode each, all over the repertoire.
 
+  Args:
+    env: the environment.
+    learner: whose `act_greedy` acts.
+    elites: of a run, of which some are chosen.
+    num_rollouts: how many at most.
+
   Returns:
     What the page draws when a cell is chosen: a figure whose first traces have
     no points, and of each episode cell, return, and the points of these traces.

@@ -66,7 +66,11 @@ def check_end_without_divergence(
 def cause_of_divergence(
   setup: Setup, members: Members, report: GenerationReport
 ) -> str:
-  """Tells which values of the environment made all members diverge."""
+  """Tells which values of the environment made all members diverge.
+
+  `members` are those of a `setup` at the end of the generation of `report`. The
+  text goes on a sentence, or is empty where the environment isn't the cause.
+  """
   found = jax.device_get(_finite_and_largest(
     members.learner, members.replay.storage if members.replay else None,
     mesh=setup.mesh, size=setup.config.population_size))

@@ -53,7 +53,14 @@ class MemoryPlan(NamedTuple):
 def memory_plan(
   trainer: Trainer, state: State, initial: InitialStates, num_reevaluations: int
 ) -> MemoryPlan:
-  """Sums up what a run holds, of the shapes of its states."""
+  """Sums up what a run holds, of the shapes of its states.
+
+  Args:
+    trainer: what is run.
+    state: of training, or its shapes; so is `initial`.
+    initial: the states in which episodes of one generation begin.
+    num_reevaluations: episodes of each elite at the end, 0 for none.
+  """
   setup = trainer.setup
   num_devices = 1 if setup.mesh is None else setup.mesh.size
   qd, members = setup.map_elites, state.members if state.population else None
@@ -117,7 +124,16 @@ def available_memory_bytes(devices: Iterable[jax.Device]) -> int | None:
 def check_memory(
   plan: MemoryPlan, available: int | None, setup: Setup
 ) -> None:
-  """Refuses a setup's plan that is larger than the memory."""
+  """Refuses a plan that is larger than the memory.
+
+  Args:
+    plan: what a run holds.
+    available: bytes; None if unknown.
+    setup: of the run, whose settings the message names.
+
+  Raises:
+    ValueError: if the plan is larger.
+  """
   if available is None or plan.total <= available:
     return
   parts = plan.held | plan.in_turn

@@ -24,7 +24,11 @@ def initial_record() -> Record:
 def first_record(
   record: Record, seed: int, state: State, known: Record
 ) -> tuple[Record, Record]:
-  """Returns record and row of a first repertoire, with its known metrics."""
+  """Returns record and row of a first repertoire.
+
+  They are the `record` before it and the `known` metrics, with the `seed` and
+  the environment steps that the `state` says.
+  """
   steps = int(state.initial_steps)
   record = record | {"initial_env_steps": steps, "total_env_steps": steps}
   kept = ("generation", "step", "walltime", "total_env_steps")
@@ -34,7 +38,11 @@ def first_record(
 def update_record(
   record: Record, setup: Setup, report: GenerationReport, walltime: float
 ) -> Record:
-  """Returns the record after one more generation."""
+  """Returns the `record` after one more generation of a `setup`.
+
+  `report` is the generation's, on the host, and `walltime` the run's so far, in
+  seconds.
+  """
   returns = report.scores["episode_return"]
   generation = int(report.generation)
   total_env_steps = record["total_env_steps"] + _env_steps(setup, report)
@@ -76,7 +84,11 @@ def _env_steps(setup: Setup, report: GenerationReport) -> int:
 def record_row(
   seeds: Sequence[int], report: GenerationReport, record: Record
 ) -> Record:
-  """Returns the row of metrics of one generation."""
+  """Returns the row of metrics of one generation.
+
+  `seeds` are one, or those of the members without a controller; `report` is the
+  generation's, on the host, and `record` the one after it.
+  """
   averaged = {
     "eval/episode_return": report.evaluation.returns,
     "eval/episode_length": report.evaluation.lengths} | _other_scores(report)
@@ -153,7 +165,10 @@ def _other_scores(report: GenerationReport) -> dict[str, types.Array]:
 def record_rates(
   setup: Setup, report: GenerationReport, seconds: float
 ) -> Record:
-  """Returns what was done per second, summed over the population."""
+  """Returns what was done per second, summed over the population.
+
+  `report` is that of a generation of a `setup`, which took so many `seconds`.
+  """
   steps = _collected_steps(setup) or _env_steps(setup, report)
   return {
     "training/env_steps_per_second": steps / seconds,
@@ -169,7 +184,11 @@ def _collected_steps(setup: Setup) -> int:
 def write_records(
   directory: RunDirectory, setup: Setup, report: GenerationReport, step: int
 ) -> None:
-  """Writes the members' returns and hyperparameters, and their lineage."""
+  """Writes the members' returns and hyperparameters, and their lineage.
+
+  They go to files in a run's `directory`, as the `report` of a generation of
+  its `setup` says, which ended at `step`, environment steps per agent.
+  """
   now = (int(report.generation), step)
   config = setup.config
   if report.decision is not None:
@@ -198,6 +217,13 @@ def write_skill_records(
   `skills.npz` holds the latest episodes: `returns`, `lengths` [P, N], the
   trajectory of `skill_evaluation`, and the descriptor's `names`, `lower` and
   `upper` [D].
+
+  Args:
+    directory: the run's.
+    generation: counted from 1.
+    step: environment steps per agent.
+    evaluation: with what `skill_evaluation` recorded, on the host.
+    descriptor: the environment's, or None.
   """
   trajectory = evaluation.trajectory
   scores = {

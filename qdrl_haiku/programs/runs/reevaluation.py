@@ -146,7 +146,11 @@ def make_reevaluate(setup: Setup, num_reevaluations: int) -> ReevaluateFn:
 def reevaluation_row(
   repertoire: map_elites.Repertoire, again: Reevaluation | None, offset: float
 ) -> Record:
-  """Returns the columns of a reevaluation, NaN if there was none."""
+  """Returns the columns of a reevaluation, NaN if there was none.
+
+  `again` is what was found of the elites of a `repertoire`; `offset` is that of
+  the QD score.
+  """
   if again is None:
     return dict.fromkeys(_COLUMNS, np.nan)
   seen, corrected = (

@@ -48,7 +48,15 @@ class RepertoireFiles:
     self, state: State, run_key: types.Key, generation: int, step: int,
     is_last: bool,
   ) -> Record:
-    """Writes what is due after a generation; returns columns of its row."""
+    """Writes what is due after a generation; returns columns of its row.
+
+    Args:
+      state: of training.
+      run_key: the run's.
+      generation: counted from 1.
+      step: environment steps per agent.
+      is_last: whether the run ends with it: then all is due.
+    """
 
     def is_due(interval: int | None) -> bool:
       return is_last or bool(interval and generation % interval == 0)
@@ -62,7 +70,10 @@ class RepertoireFiles:
       self.shown(state), found, self._qd.qd_offset)
 
   def finish(self, state: State, run_key: types.Key, step: int) -> None:
-    """Evaluates elites of a finished run again, if asked another number."""
+    """Evaluates elites of a finished run again, if asked another number.
+
+    `state`, `run_key` and `step` are those of its end, as for `record`.
+    """
     if self._config.num_reevaluations != _known(self._directory):
       found = self._reevaluate_all(state, run_key)
       if found is not None:

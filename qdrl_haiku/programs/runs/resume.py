@@ -34,6 +34,18 @@ def begin_or_resume(
   Rows and best agents of generations that will be done again are dropped. A
   damaged checkpoint is set aside with a warning, and the one before it is
   taken.
+
+  Args:
+    setup: what is trained.
+    config: says whether to resume, and from whose agents to start.
+    directory: the run's.
+    checkpoints: of the run.
+    best: the best agents, kept apart.
+    programs: compiled of the setup.
+    run_key: the run's.
+
+  Raises:
+    ValueError: if no checkpoint can be read, or it is of another setup.
   """
 
   def forget_after(step: int, generation: int) -> None:
@@ -68,7 +80,11 @@ def begin_or_resume(
 def forget_unneeded_for_resume(
   checkpoints: Checkpoints, best: Checkpoints, max_checkpoints: int
 ) -> None:
-  """Deletes older checkpoints, and best agents that aren't needed to resume."""
+  """Deletes older checkpoints, and best agents that aren't needed to resume.
+
+  The latest `max_checkpoints` of `checkpoints` stay, and of `best` the latest
+  agent, now and as of each of them.
+  """
   checkpoints.keep(checkpoints.steps()[:max_checkpoints])
   best.keep(needed_to_resume(best.steps(), checkpoints.steps()))
 

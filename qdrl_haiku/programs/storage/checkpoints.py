@@ -62,7 +62,13 @@ class Checkpoints:
     return sorted((int(x) for x in names if x.isdigit()), reverse=True)
 
   def save(self, step: int, trees: dict[str, Tree], record: Record) -> None:
-    """Writes a checkpoint, whole or not at all."""
+    """Writes a checkpoint, whole or not at all.
+
+    Args:
+      step: names the checkpoint; environment steps per agent.
+      trees: by name, each restored by itself.
+      record: JSON, stored beside them.
+    """
     partial, is_first = self._path / f"{_PARTIAL}{step}", not self.steps()
     with self._handing(f"checkpoint {step} can't be written") as path, _quiet():
       if hosts.is_first_host():
@@ -91,7 +97,17 @@ class Checkpoints:
   def restore(
     self, step: int, like: dict[str, Tree], resized: Collection[str] = ()
   ) -> dict[str, Tree]:
-    """Reads trees; resized ones may have another number of rows."""
+    """Reads trees.
+
+    Args:
+      step: of the checkpoint.
+      like: by name, trees of arrays, or their shapes, as were stored.
+      resized: names of those that may have another number of rows.
+
+    Raises:
+      DamagedCheckpoint: if it isn't what was written.
+      ValueError: if what was written is of other shapes.
+    """
     wanted = {
       name: {"tree": stored_trees.to_stored_tree(tree)}
       for name, tree in like.items()}
