@@ -89,6 +89,7 @@ setuptools.setup(
     "gymnasium": ["gymnasium[mujoco]>=1.1"],
     # Whose step tells terminations from truncations.
     "gymnax": ["gymnax>=1.0"],
+    "jumanji": ["jumanji>=1.1"],
     "lint": ["mypy", "ruff"],
     "notebooks": ["ipykernel", "pandas"],
     "onnx": ["jax2onnx", "onnxruntime"],
@@ -96,8 +97,10 @@ setuptools.setup(
     "report": ["plotly"],
     "test": [
       "gymnasium>=1.1",
-      # On newer Pythons the newest jax is tested, which gymnax excludes.
+      # On newer Pythons the newest jax is tested, which gymnax excludes and
+      # jumanji wasn't made for.
       "gymnax>=1.0; python_version < '3.12'",
+      "jumanji>=1.1; python_version < '3.12'",
       "hypothesis",
       "ipykernel",
       "nbclient",

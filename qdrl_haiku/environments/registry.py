@@ -19,6 +19,7 @@ from qdrl_haiku.environments import (
   gym_environment,
   gymnax_environment,
   hiding,
+  jumanji_environment,
   playground,
   point_maze,
   randomizing,
@@ -85,6 +86,7 @@ for _name, _task, _robots in (
 _PACKAGES: dict[str, Callable[..., tuple[Any, int]]] = {
   "gym": gym_environment.make_gym_robot,
   "gymnax": gymnax_environment.make_gymnax_environment,
+  "jumanji": jumanji_environment.make_jumanji_environment,
   "playground": playground.make_playground_environment}
 _ROBOT_FILES = (".xml", ".urdf")
 # Prefixes that users write before the colon, and the right ones.
@@ -109,10 +111,10 @@ def create(
     env_name: one of `registered_environments()`: brax's own, and what was
       registered with brax; `<robot>_uni`, `<robot>_omni`, `ant_trap` (see
       `brax_tasks`), `point_maze`; `arm`, `rastrigin`, ... (`functions`).
-      Or "playground:" and a name, "gym:" (on MJX), "gymnasium:" or "gymnax:"
-      and an id, or the path of a robot's .xml or .urdf (`robots.from_mjcf`). Or
-      "package.module:function", which returns one instance, or one instance
-      itself.
+      Or "playground:" and a name, "gym:" (on MJX), "gymnasium:", "gymnax:" or
+      "jumanji:" and an id, or the path of a robot's .xml or .urdf
+      (`robots.from_mjcf`). Or "package.module:function", which returns one
+      instance, or one instance itself.
     backend: of brax's physics: generalized, spring, positional or mjx; each
       environment has a default. A user's function gets it if it takes one.
     episode_length: truncates episodes, at least 1; by default the
@@ -124,8 +126,9 @@ def create(
       brax's robots also take `initial_height` (`brax_tasks.task_from_height`),
       robots of files `task`, and others' environments what
       `playground.make_playground_environment`,
-      `gym_environment.make_gym_robot` and
-      `gymnax_environment.make_gymnax_environment` do.
+      `gym_environment.make_gym_robot`,
+      `gymnax_environment.make_gymnax_environment` and
+      `jumanji_environment.make_jumanji_environment` do.
 
   Returns:
     An `Environment`, or of Gymnasium a `GymnasiumEnvironment`.
@@ -221,7 +224,7 @@ def _find(env_name: str | Any) -> tuple[Entry, bool]:
   raise ValueError(
     f"env_name={env_name!r} is unknown; {fix} Your own is given as "
     "'package.module:function', others as 'gym:<id>', 'gymnasium:<id>', "
-    "'gymnax:<id>' or 'playground:<name>'.")
+    "'gymnax:<id>', 'jumanji:<id>' or 'playground:<name>'.")
 
 
 def names_robot_file(env_name: str) -> bool:
@@ -249,10 +252,9 @@ class EnvironmentConfig(Settings):
   env_name: str = setting(
     "inverted_pendulum",
     "A brax environment, point_maze, gym:<id> (Gymnasium's robots on MJX), "
-    "playground:<name>, gymnasium:<id>, gymnax:<id>, the path of a robot's "
-    ".xml or .urdf, or "
-    "package.module:function, which returns an object with brax's reset and "
-    "step.")
+    "playground:<name>, gymnasium:<id>, gymnax:<id>, jumanji:<id>, the path of "
+    "a robot's .xml or .urdf, or package.module:function, which returns an "
+    "object with brax's reset and step.")
   backend: str | None = setting(
     None,
     "Physics of brax: generalized (slow on GPUs), spring, positional or mjx.")

@@ -111,6 +111,7 @@ def test_nonsense_is_refused_in_one_line(stand_in, name, kwargs, message):
 @pytest.mark.parametrize(("package", "name"), [
   ("mujoco_playground", "playground:CartpoleBalance"),
   ("gymnax", "gymnax:Pendulum-v1"),
+  ("jumanji", "jumanji:Maze-v0"),
   ("gymnasium", "gymnasium:Pendulum-v1")])
 def test_a_missing_package_is_named_with_its_extra(package, name, monkeypatch):
   monkeypatch.setitem(sys.modules, package, None)
