@@ -179,6 +179,8 @@ def collect_transition(
   if "state_descriptor" in before:
     extras["descriptor"] = before["state_descriptor"]
     extras["next_descriptor"] = after["next_state_descriptor"]
+  if "reward_terms" in after:
+    extras["reward_terms"] = after["reward_terms"]
   return Transition(
     env_state.obs, action, next_state.reward, after["discount"],
     after["next_observation"], extras)

@@ -243,6 +243,8 @@ class Environment(interface.BatchedEnvironment):
     if "state_descriptor" in env_state.info:
       info["state_descriptor"] = info["next_state_descriptor"] = (
         env_state.info["state_descriptor"].astype(jnp.float32))
+    if "reward_terms" in env_state.info:
+      info["reward_terms"] = env_state.info["reward_terms"]
     if self.objectives is not None:
       info["objectives"] = env_state.info["objectives"].astype(jnp.float32)
     return State(

@@ -143,7 +143,9 @@ class SingleEnvironment(Protocol):
   An attribute `tunables`, hyperparameters by name, declares what may be tuned
   of it, such as the weights of a reward's terms. Then `step` gets a third
   argument, their values [] by name: an agent's own where it collects, the
-  defaults where it's evaluated. `reset` is the same for all.
+  defaults where it's evaluated. `reset` is the same for all. If the tunables
+  weigh terms of the reward, `info["reward_terms"]` may say the terms [] by
+  name, and by the name "rest" what is paid whatever the weights.
   """
 
   def reset(self, rng: Key, /) -> State:

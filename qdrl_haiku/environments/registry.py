@@ -285,6 +285,12 @@ class EnvironmentConfig(Settings):
     "observation_noise, action_noise, action_delay. Kinds: uniform, "
     "log_uniform, choice, fixed. Repeatable; empty for nothing.",
     repeatable=True)
+  pay_anew: bool = setting(
+    False,
+    "Whether rewards in replay are weighed by an agent's tunables when it "
+    "learns, not as they were paid; needs an environment that tells the terms "
+    "of its reward, such as sparse_maze.",
+    needs="learning")
   hide: tuple[str, ...] = setting(
     (),
     "What agents don't see of observations, separated by commas: velocity, "

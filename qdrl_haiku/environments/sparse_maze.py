@@ -9,7 +9,7 @@ from qdrl_haiku import ranges
 from qdrl_haiku.environments.interface import Descriptor, State
 from qdrl_haiku.environments.point_maze import MAX_STEP, PointMaze
 from qdrl_haiku.hyperparameter import Hyperparameter
-from qdrl_haiku.types import Array
+from qdrl_haiku.types import Array, Key
 
 _AT_GOAL = 0.1
 
@@ -30,6 +30,8 @@ class SparseMaze(PointMaze):
       steps, whatever wall is in between.
     progress: how much nearer it is around the walls, as `PointMaze` rewards.
     moving: how far the point has moved, in steps.
+
+  Terms are told in `info["reward_terms"]`.
   """
 
   descriptor = Descriptor(("x", "y"), (-1.0, -1.0), (1.0, 1.0))
@@ -37,6 +39,12 @@ class SparseMaze(PointMaze):
     "moving": _weight("how far the point has moved, in steps"),
     "nearness": _weight("how much nearer the goal is in a straight line"),
     "progress": _weight("how much nearer the goal is around the walls")}
+
+  def reset(self, rng: Key) -> State:
+    """Draws an initial state."""
+    state = super().reset(rng)
+    terms = dict.fromkeys(("rest", *self.tunables), state.reward)
+    return state.replace(info=state.info | {"reward_terms": terms})
 
   def step(
     self, state: State, action: Array,
@@ -55,7 +63,9 @@ class SparseMaze(PointMaze):
     terms = {
       "moving": moved / MAX_STEP, "nearness": (far_before - far) / MAX_STEP,
       "progress": state.reward}
-    reward = (far <= _AT_GOAL).astype(jnp.float32)
+    reward = at_goal = (far <= _AT_GOAL).astype(jnp.float32)
     for name, term in terms.items():
       reward += tunables.get(name, 0.0) * term
-    return state.replace(reward=reward)
+    return state.replace(
+      reward=reward,
+      info=state.info | {"reward_terms": terms | {"rest": at_goal}})

@@ -7,8 +7,9 @@ import jax
 
 from qdrl_haiku import checks, environments, learners, names, ranges, trees
 from qdrl_haiku.learners.check import check_learner_defaults
-from qdrl_haiku.types import Hyperparams, Tree
+from qdrl_haiku.types import Hyperparams, Key, Metrics, Transition, Tree
 
+_TERMS = "reward_terms"
 _Declared = Mapping[str, learners.Hyperparameter]
 
 
@@ -63,20 +64,24 @@ def search_space(
 
 
 def with_tunables(
-  learner: learners.Learner, env: environments.BatchedEnvironment
+  learner: learners.Learner, env: environments.BatchedEnvironment,
+  *, pay_anew: bool = False,
 ) -> learners.Learner:
   """Puts an environment's tunables among a learner's hyperparameters.
 
   Args:
     learner: which may heed them or not.
     env: that agents collect in.
+    pay_anew: whether rewards are those of the agent's weights when it learns,
+      not when it collected; the environment has to tell its `reward_terms`.
 
   Returns:
     The learner with hyperparameters `env/<name>`. Each agent then collects with
     its own values, and is evaluated with the environment's defaults.
 
   Raises:
-    ValueError: if the learner's hyperparameters are no dict.
+    ValueError: if the learner's hyperparameters are no dict, or if rewards
+      can't be paid anew.
   """
   declared = {environments.TUNABLE + k: x for k, x in env.tunables.items()}
   if declared and type(learner.hyperparams) is not dict:
@@ -84,10 +89,43 @@ def with_tunables(
       f"the learner's hyperparams are a {type(learner.hyperparams).__name__}, "
       f"beside which there is no place for {', '.join(declared)}; make them a "
       "dict.")
+  if not declared:
+    return learner
   defaults = {name: x.default for name, x in declared.items()}
-  return learner if not declared else learner._replace(
+  learner = learner._replace(
     hyperparams=learner.hyperparams | defaults,
     declared={**learner.declared, **declared})
+  if not pay_anew:
+    return learner
+  states = jax.eval_shape(
+    lambda: env.reset(jax.random.split(jax.random.key(0), 1)))
+  if _TERMS not in states.info:
+    raise ValueError(
+      "pay_anew needs an environment that tells its reward's terms in "
+      f"info[{_TERMS!r}], and this one doesn't; leave it out.")
+  return _paying_anew(learner)
+
+
+def _paying_anew(learner: learners.Learner) -> learners.Learner:
+  """Returns the learner of rewards by an agent's present weights."""
+  if learner.learns_from == "rollout":
+    raise ValueError(
+      "pay_anew has no effect on a learner from rollouts, whose rewards are "
+      "always of the present weights; leave it out.")
+
+  def update(
+    state: Tree, hyperparams: Hyperparams, transitions: Transition, key: Key
+  ) -> tuple[Tree, Metrics]:
+    extras = dict(transitions.extras)
+    terms = dict(extras.pop(_TERMS))
+    reward = terms.pop("rest")
+    for name, term in terms.items():
+      reward += hyperparams[environments.TUNABLE + name] * term
+    transitions = transitions._replace(reward=reward, extras=extras)
+    return learner.update(state, hyperparams, transitions, key)
+
+  return learner._replace(
+    update=update, stores=(*learner.stores, _TERMS), supports_n_step=False)
 
 
 def with_hyperparameters(

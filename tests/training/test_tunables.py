@@ -2,12 +2,15 @@
 
 import functools
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from qdrl_haiku import controllers, environments, training
+from qdrl_haiku import controllers, environments, learners, training
+from qdrl_haiku.actors import collection
 from qdrl_haiku.programs import experiment
+from qdrl_haiku.training import members
 from tests.training import common
 
 _WEIGHT = environments.Hyperparameter(
@@ -117,3 +120,58 @@ def test_they_are_searched_by_default_or_by_name():
 def test_wrong_names_and_values_are_refused_in_a_line(env_name, given, message):
   with pytest.raises(ValueError, match=message):
     _planned(env_name, **given)
+
+
+def test_rewards_are_paid_anew_by_the_weights_at_learning():
+  env = environments.create("sparse_maze")
+  plain = learners.sac(2, 2)
+  seen = []
+
+  def update(state, hyperparams, transitions, key):
+    seen.append(transitions)
+    return state, {}
+
+  learner = training.with_tunables(
+    plain._replace(update=update), env, pay_anew=True)
+  assert learner.stores == ("reward_terms",)
+  state = env.reset(jax.random.split(jax.random.key(0), 2))
+  action = jnp.array([[1.0, 0.5], [-0.3, 1.0]])
+  weights = {"moving": 2.0, "nearness": 0.5, "progress": 3.0}
+  paid = env.step(state, action, None, weights)
+  transition = collection.collect_transition(
+    state, action, env.step(state, action, None, {"progress": 7.0}))
+  assert abs(transition.reward - paid.reward).min() > 0.3
+  hyperparams = learner.hyperparams | {
+    f"env/{name}": x for name, x in weights.items()}
+  learner.update((), hyperparams, transition, jax.random.key(0))
+  np.testing.assert_allclose(seen[0].reward, paid.reward, rtol=1e-6)
+  assert "reward_terms" not in seen[0].extras
+
+
+def test_members_that_pay_anew_train_by_the_terms_in_replay():
+  config = experiment.Config(
+    environment=environments.EnvironmentConfig(
+      env_name="sparse_maze", pay_anew=True),
+    search_space=("env/progress:uniform:1:9",))
+  setup = experiment.build(config)
+  stored = members.stored_by_members(
+    setup, members.member_transition_example(setup)).extras
+  assert set(stored["reward_terms"]) == {
+    "moving", "nearness", "progress", "rest"}
+
+
+@pytest.mark.parametrize(("env_name", "changes", "message"), [
+  ("sparse_maze", {"search_space": ("tau:uniform:0.1:0.2",)},
+   "pay_anew has no effect, since no tunable"),
+  ("sparse_maze", {"learner": learners.PPOConfig()},
+   "pay_anew has no effect on a learner from rollouts"),
+  ("gym:Swimmer-v5",
+   {"hyperparams": {"env/ctrl_cost_weight": 1.0}},
+   "pay_anew needs an environment that tells its reward's terms")])
+def test_rewards_that_cannot_be_paid_anew_are_refused(
+  env_name, changes, message):
+  config = experiment.Config(
+    environment=environments.EnvironmentConfig(
+      env_name=env_name, pay_anew=True), **changes)
+  with pytest.raises(ValueError, match=message):
+    experiment.build(config)

@@ -42,8 +42,13 @@ def make_default_agent(config: Config) -> training.Setup:
       setup = setup._replace(evaluate=evaluate)
   # Which checks them.
   learner = training.with_hyperparameters(setup.learner, {})
+  anew = config.environment.pay_anew
   if _tunes_environment(config, env):
-    learner = training.with_tunables(learner, env)
+    learner = training.with_tunables(learner, env, pay_anew=anew)
+  elif anew:
+    raise ValueError(
+      "pay_anew has no effect, since no tunable of the environment is searched "
+      "or given; leave it out.")
   return setup._replace(learner=learner)
 
 
