@@ -20,6 +20,7 @@ from qdrl_haiku.environments.registry import (
   registered_environments,
 )
 from qdrl_haiku.environments.robots import (
+  Observed,
   RobotModel,
   RobotState,
   Task,
@@ -30,9 +31,9 @@ from qdrl_haiku.environments.scenes import (
   RobotScene,
   Scene,
   one_instance,
+  policy_interface,
   robot_position,
   scene,
-  step_seconds,
 )
 from qdrl_haiku.environments.skill_environment import SkillEnvironment
 from qdrl_haiku.environments.wrappers import with_descriptor

@@ -93,7 +93,7 @@ class Hidden(Around):
       lambda x: specs.Array(x.shape, x.dtype),
       jax.eval_shape(env.reset, key).obs)
     known = getattr(env, "observation_names", observation_names(env_name))
-    self.observation_spec, self._see = what_is_seen(observed, hide, known)
+    self.observation_spec, self.see = what_is_seen(observed, hide, known)
 
   def reset(self, rng: Key) -> State:
     """Draws an initial state."""
@@ -108,4 +108,4 @@ class Hidden(Around):
   def _seen(self, state: State) -> State:
     """Keeps what the environment observes, and shows a part of that."""
     info = {**state.info, "whole_observation": state.obs}
-    return state.replace(obs=self._see(state.obs), info=info)
+    return state.replace(obs=self.see(state.obs), info=info)

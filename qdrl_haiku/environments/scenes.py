@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from qdrl_haiku import specs
 from qdrl_haiku.environments import point_maze
 from qdrl_haiku.environments.interface import BatchedEnvironment, State
 from qdrl_haiku.types import Array
@@ -87,11 +88,37 @@ def robot_position(env: BatchedEnvironment) -> Callable[[State], Array] | None:
   return lambda state: _links(state)["pos"][..., root - 1, :2]
 
 
-def step_seconds(env: BatchedEnvironment) -> float | None:
-  """Returns how long an action of a robot lasts; None of other environments."""
+def policy_interface(env: BatchedEnvironment) -> dict[str, Any]:
+  """Returns what a robot's policy sees and does, for use elsewhere.
+
+  Args:
+    env: any; skills are observed after all else.
+
+  Returns:
+    JSON: of any robot `step_seconds`, which an action lasts. Of a robot of a
+    file also `observation`, an `Observed` for each number in their order;
+    `action`, for each the actuator's name, gear and the `low` and `high` of
+    its control, to which -1 and 1 are scaled; `physics`, the file and what
+    simulated it, `leaves_out` what that lacks, and how many of its time steps
+    an action lasts; `reset`, how episodes begin: qpos with uniform noise of
+    at most `qpos_noise`, qvel with normal noise of the deviation `qvel_noise`,
+    and act; `warnings`, what may fail on a real robot, and what to do.
+  """
   single = one_instance(env)
-  dt = getattr(single, "dt", None) if _is_robot(single) else None
-  return None if dt is None else float(f"{float(dt):g}")
+  if not (_is_robot(single) and hasattr(single, "dt")):
+    return {}
+  found: dict[str, Any] = {"step_seconds": float(f"{float(single.dt):g}")}
+  if not hasattr(single, "interface"):
+    return found
+  found |= single.interface()
+  if names := found["observation"]:
+    if hasattr(single, "see"):  # See `hiding`.
+      places = single.see(np.arange(len(names)))
+      names = [names[i] for i in places]
+    skill = range(specs.observation_size(env.observation_spec) - len(names))
+    found["observation"] = [
+      *names, *({"name": f"skill {i}"} for i in skill)]
+  return found
 
 
 def one_instance(env: BatchedEnvironment) -> Any:

@@ -114,7 +114,8 @@ def test_an_elite_acts_that_is_chosen_by_its_cell_or_by_what_is_near(
 def test_an_elite_is_exported_and_drawn(
   elites, logdir, here, capsys, monkeypatch
 ):
-  monkeypatch.setattr(environments, "step_seconds", lambda env: 0.048)
+  told = {"step_seconds": 0.048, "warnings": ["too light"]}
+  monkeypatch.setattr(environments, "policy_interface", lambda env: told)
   flags = (
     f"--logdir={logdir}", "--cell=14", "--num_eval_episodes=1",
     "--export=new/policy.npz", "--render=png", "--render_to=a/b.png")
@@ -132,7 +133,9 @@ def test_an_elite_is_exported_and_drawn(
     _TD3.act_greedy(agent, jnp.array(observation, jnp.float32), ()).action,
     atol=1e-5)
   assert policy.config["info"]["agent"].startswith("cell 14 of")
-  assert policy.config["info"]["step_seconds"] == 0.048
+  assert policy.config["info"].items() >= told.items()
+  assert policy.config["info"]["episode_length"] == _ENV.episode_length
+  assert outcome.err == "warning: too light\n"
   before = _listing(here)
   for name, kept in (("export", flags[3]), ("render_to", flags[5])):
     outcome = harness.run(capsys, "evaluate", *flags[:3], *flags[4:5], kept)

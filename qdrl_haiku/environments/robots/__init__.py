@@ -2,6 +2,7 @@
 
 from qdrl_haiku.environments.robots.environment import Robot, from_mjcf
 from qdrl_haiku.environments.robots.model import RobotModel
+from qdrl_haiku.environments.robots.observed import Observed
 from qdrl_haiku.environments.robots.tasks import (
   TASKS,
   RobotState,

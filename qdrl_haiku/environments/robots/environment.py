@@ -14,7 +14,11 @@ import numpy as np
 from qdrl_haiku import checks, names
 from qdrl_haiku.environments.interface import State
 from qdrl_haiku.environments.robots import tasks
-from qdrl_haiku.environments.robots.model import RobotModel, read_robot
+from qdrl_haiku.environments.robots.model import (
+  RobotModel,
+  element_names,
+  read_robot,
+)
 from qdrl_haiku.environments.robots.tasks import RobotState, Task
 from qdrl_haiku.types import Array, Key
 
@@ -35,6 +39,7 @@ class Robot:
     backend: the physics that simulates it.
     sys: brax's system, as in brax's environments.
     task: what the robot is to do.
+    observed: what each number of one flat vector is; [] of other observations.
     dt: how long an action lasts, in seconds.
     note: which physics it was given, and why; a line each.
     advice: what may help where physics explodes.
@@ -70,21 +75,20 @@ class Robot:
     self._low, self._high = limits.T
     self.action_size: int = int(model.mj_model.nu)
     self.descriptor = task.descriptor
-    # What agents may not see, see `hiding.what_is_seen`.
-    self.observation_names: dict[str, range] = {}
-    if task.observe is tasks.without_place and task.draw_goal is None:
-      self.observation_names["velocity"] = range(-self.sys.qd_size(), 0)
     # Refuses a task that asks for what the robot lacks.
-    jax.eval_shape(self.reset, jax.eval_shape(lambda: jax.random.key(0)))
+    seen = jax.eval_shape(
+      self.reset, jax.eval_shape(lambda: jax.random.key(0))).obs
+    size = seen.size if getattr(seen, "ndim", 0) == 1 else 0
+    self.observed = tasks.all_observed(task, model, size)
+    # What agents may not see, see `hiding.what_is_seen`.
+    speeds = [i for i, x in enumerate(self.observed) if x.field == "qvel"]
+    self.observation_names = {"velocity": speeds} if speeds else {}
 
   def reset(self, rng: Key) -> State:
     """Draws an initial state."""
     q_key, qd_key, goal_key = jax.random.split(rng, 3)
     noise = self.task.initial_noise
-    mj_model = self.model.mj_model
-    # Only hinges and slides get noise: a free root might begin in the floor.
-    is_joint = np.zeros(mj_model.nq, np.float32)
-    is_joint[mj_model.jnt_qposadr[mj_model.jnt_type >= 2]] = 1.0
+    mj_model, is_joint = self.model.mj_model, self._is_joint()
     q = jnp.asarray(self.sys.init_q)
     q += noise * is_joint * jax.random.uniform(q_key, q.shape, minval=-1.0)
     qd = noise * jax.random.normal(qd_key, (self.sys.qd_size(),))
@@ -134,12 +138,60 @@ class Robot:
       done=jnp.asarray(self.task.is_over(after), jnp.float32),
       info=self._info(after))
 
+  def interface(self) -> dict[str, Any]:
+    """Returns what a policy sees and does; see `policy_interface`."""
+    model, noise = self.model.mj_model, self.task.initial_noise
+    path, left_out = self.model.path, self.model.left_out
+    missing = " and no ".join(
+      x for x in ("damping", "armature")
+      if x in left_out or not getattr(model, f"dof_{x}").any())
+    fix = "train with --backend=mjx" if left_out else "add them to the file"
+    moved = [  # What a motor without a name moves.
+      model.joint(i).name if kind == 0 else "" for kind, i in zip(
+        model.actuator_trntype, model.actuator_trnid[:, 0], strict=True)]
+    actions = zip(
+      map(lambda x, y: x or y, element_names(model, "actuator"), moved),
+      _plain(self._low), _plain(self._high), _plain(model.actuator_gear[:, 0]),
+      strict=True)
+    qvel, act = np.zeros(model.nv), np.zeros(model.na)
+    if model.nkey:
+      qvel, act = model.key_qvel[0], model.key_act[0]
+    return {
+      "observation": [x._asdict() for x in self.observed],
+      "action": [
+        dict(zip(("name", "low", "high", "gear"), x, strict=True))
+        for x in actions],
+      "physics": {
+        "file": path, "simulator": self.backend, "leaves_out": left_out,
+        "time_step": float(model.opt.timestep),
+        "time_steps_per_action": self._num_substeps},
+      "reset": {
+        "qpos": _plain(self.sys.init_q),
+        "qpos_noise": _plain(noise * self._is_joint()),
+        "qvel": _plain(qvel), "qvel_noise": [noise] * model.nv,
+        "act": _plain(act)},
+      "warnings": [
+        f"{path}: in training its joints had no {missing}, which those of real "
+        f"robots have; {fix}."] * bool(missing)}
+
+  def _is_joint(self) -> np.ndarray:
+    """Says which positions [Q] get noise: a free root might be in the floor."""
+    model = self.model.mj_model
+    is_joint = np.zeros(model.nq, np.float32)
+    is_joint[model.jnt_qposadr[model.jnt_type >= 2]] = 1.0  # Hinges and slides.
+    return is_joint
+
   def _info(self, state: RobotState) -> dict[str, Array]:
     """Returns what goes on to the next step, and the descriptor."""
     info = {"goal": state.goal}
     if self.task.describe is not None:
       info["state_descriptor"] = self.task.describe(state)
     return info
+
+
+def _plain(x: Any) -> list[float]:
+  """Returns the numbers of a vector without float32's rounding, for JSON."""
+  return [float(f"{number:.7g}") for number in np.asarray(x).tolist()]
 
 
 def _of_this_moment(sys: Any, physics: Any) -> Any:

@@ -65,6 +65,11 @@ class RobotModel:
     return self.sys.mj_model
 
   @property
+  def left_out(self) -> list[str]:
+    """What joints have in the file, and not in this physics."""
+    return _left_out(self.backend, self.mj_model)
+
+  @property
   def root(self) -> str:
     """The name of the first body that can move, which others hang from."""
     return self.names("body")[self.mj_model.jnt_bodyid[0]]
@@ -208,12 +213,18 @@ def _choose_backend(
     chosen, reason = "mjx", f"faster ones lack {lacks}"
   elif _NUMBER_OF_SPRING in element_names(model, "numeric"):
     chosen, reason = "spring", f"the file has its {_NUMBER_OF_SPRING}"
-  has = [x for x, field in _LEFT_OUT.items() if getattr(model, field).any()]
-  if has and chosen in ("spring", "positional"):
+  if has := _left_out(chosen, model):
     reason += (
       f"; it leaves out joints' {' and '.join(has)}, which generalized and mjx "
       "have")
   return chosen, reason
+
+
+def _left_out(backend: str, model: Any) -> list[str]:
+  """Returns what joints have in a model, and not in a physics."""
+  if backend not in ("spring", "positional"):
+    return []
+  return [x for x, field in _LEFT_OUT.items() if getattr(model, field).any()]
 
 
 def _lacks(path: str, model: Any, mjcf: Any) -> str:

@@ -1,7 +1,7 @@
 """Tasks of one's own robots: pure functions of what a robot can tell."""
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -10,7 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from qdrl_haiku.environments.interface import Descriptor
+from qdrl_haiku.environments.robots import observed
 from qdrl_haiku.environments.robots.model import RobotModel
+from qdrl_haiku.environments.robots.observed import Observed
 from qdrl_haiku.hyperparameter import Hyperparameter
 from qdrl_haiku.types import Array, Key
 
@@ -139,7 +141,12 @@ def without_place(state: RobotState) -> Array:
 
   Of several things, such as a robot and a ball, all places are observed.
   """
-  model = state.model.mj_model
+  seen = _seen_places(state.model.mj_model)
+  return jnp.concatenate([state.q[seen], state.qd, state.goal])
+
+
+def _seen_places(model: Any) -> np.ndarray:
+  """Returns which of the positions [Q] `without_place` observes."""
   hidden: list[int] = []
   for joint in map(model.joint, range(model.njnt if model.ntree == 1 else 0)):
     start, is_flat = int(joint.qposadr[0]), abs(joint.axis[2]) < 0.5
@@ -150,8 +157,7 @@ def without_place(state: RobotState) -> Array:
       joint.bodyid[0] == model.jnt_bodyid[0]
     ):
       hidden.append(start)
-  seen = np.delete(np.arange(model.nq), hidden)
-  return jnp.concatenate([state.q[seen], state.qd, state.goal])
+  return np.delete(np.arange(model.nq), hidden)
 
 
 class Task(NamedTuple):
@@ -170,6 +176,8 @@ class Task(NamedTuple):
     step_seconds: how long an action lasts, in seconds, as whole time steps.
     tunables: what agents may tune of the reward, such as its terms' weights, by
       name; then `reward` also takes their values [] by name.
+    observed: what each of O numbers is that `observe` returns, for exports; ()
+      if that isn't told.
   """
 
   reward: Callable[..., Array]
@@ -181,6 +189,27 @@ class Task(NamedTuple):
   initial_noise: float = 0.05
   step_seconds: float = 0.05
   tunables: Mapping[str, Hyperparameter] = MappingProxyType({})
+  observed: Sequence[Observed] = ()
+
+
+def all_observed(task: Task, model: RobotModel, size: int) -> list[Observed]:
+  """Returns what each number of a task's vector [size] is, in their order."""
+  known, rest = list(task.observed), "observed"
+  if task.observe is without_place and not known:
+    known, rest = _observed_without_place(model), "goal"
+  elif known and len(known) != size:
+    raise ValueError(
+      f"the task of {model.path} observes {size} numbers in a vector, and "
+      f"Task.observed names {len(known)}; name each, or none.")
+  more = range(size - len(known))
+  return [*known, *(Observed(f"{rest} {i}") for i in more)]
+
+
+def _observed_without_place(model: RobotModel) -> list[Observed]:
+  """Returns what `without_place` observes, but for the goal."""
+  there = observed.generalized_coordinates(model.mj_model)
+  number = model.mj_model.nq
+  return [*(there[i] for i in _seen_places(model.mj_model)), *there[number:]]
 
 
 def run(model: RobotModel) -> Task:
@@ -247,7 +276,10 @@ def reach(model: RobotModel) -> Task:
     return jnp.concatenate([without_place(state), towards])
 
   return Task(
-    reward, observe=observe, draw_goal=draw_goal, tunables=_EFFORT)
+    reward, observe=observe, draw_goal=draw_goal, tunables=_EFFORT, observed=[
+      *_observed_without_place(model),
+      *observed.along_axes("goal", "m", "world"),
+      *observed.along_axes(f"from {tip} to goal", "m", "world")])
 
 
 def _effort(action: Array, tunables: _Values) -> Array:

@@ -103,10 +103,11 @@ def export_onnx(
       arrays each is an input `observation/<path>`.
     opset: ONNX's operator set, by default 18. Policies without LayerNorm can
       be written with one from 13 on, for older runtimes.
-    info: JSON that is kept in the file's metadata.
+    info: JSON that is kept in the file's metadata, as `info`, and beside the
+      file in one of its name that ends in .json.
 
   Raises:
-    ValueError: if the file is there already, if the converter isn't installed
+    ValueError: if a file is there already, if the converter isn't installed
       or can't convert the policy, or if the policies disagree.
   """
   try:
@@ -118,6 +119,9 @@ def export_onnx(
       f"path={path} needs {error.name}; pip install 'qdrl_haiku[onnx]'."
     ) from error
   path = _new(path)
+  beside = path.with_suffix(".json")
+  if info is not None:
+    _new(beside)
   opset = _OPSET if opset is None else opset
   seen = {
     "observation": specs.observation_spec(observation),
@@ -168,6 +172,9 @@ def export_onnx(
       f"path={path}: ONNX's policy and learner.act_greedy differ by "
       f"{difference:.1g}.")
   model.metadata_props.add(key="info", value=json.dumps(info))
+  if info is not None:
+    with _written(beside) as temporary:
+      temporary.write_text(json.dumps(info, indent=1) + "\n")
   with _written(path) as temporary:
     temporary.write_bytes(model.SerializeToString())
 

@@ -4,6 +4,8 @@ python launchers/evaluate.py --logdir=logs/my_run --member=3 --render=gif
 """
 
 import dataclasses
+import sys
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -92,12 +94,16 @@ def _evaluate(config: EvaluateConfig, run: experiment.Config) -> None:
   env_name = run.environment.env_name
   if config.export:
     with config.blamed("export"):
-      info: dict[str, object] = {"env_name": env_name, "agent": which}
-      if run.environment.hide:
-        info["hide"] = run.environment.hide
-      if (seconds := environments.step_seconds(eval_env)) is not None:
-        info["step_seconds"] = seconds
+      about = run.environment
+      info: dict[str, Any] = {
+        "env_name": env_name, "agent": which,
+        "episode_length": eval_env.episode_length,
+        **({"hide": about.hide} if about.hide else {}),
+        **({"randomize": about.randomize} if about.randomize else {}),
+        **environments.policy_interface(eval_env)}
       _export(config, run, learner, eval_env, state, info)
+      for warning in info.get("warnings", ()):
+        print(f"warning: {warning}", file=sys.stderr)
   if config.render:
     episode = films.first_film_episode(eval_env, learner, state, key, scene)
     title = f"{env_name}: {which}"

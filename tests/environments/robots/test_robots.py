@@ -1,5 +1,6 @@
 """Tests of robots of files: what a task is told, and what is refused."""
 
+import json
 import pathlib
 import re
 import types
@@ -213,8 +214,59 @@ def test_a_rounded_number_of_time_steps_is_said(seconds, exact, lasts):
   assert ("an action lasts" in robot.note) == bool(lasts)
   assert lasts in robot.note
   # What an export says.
-  env = types.SimpleNamespace(unwrapped=robot)
-  assert environments.step_seconds(env) == exact
+  env = types.SimpleNamespace(unwrapped=robot, observation_spec=4)
+  told = environments.policy_interface(env)
+  assert told["step_seconds"] == exact
+  number = told["physics"]["time_steps_per_action"]
+  assert number * told["physics"]["time_step"] == pytest.approx(exact)
+
+
+def _interface(path, task, backend, **settings):
+  """What a policy sees and does, as JSON has it."""
+  told = environments.policy_interface(environments.create(
+    robots.from_mjcf(path, task, backend=backend), **settings))
+  assert json.loads(json.dumps(told)) == told
+  return told, [x["name"] for x in told["observation"]]
+
+
+def test_what_a_policy_sees_and_does_is_told():
+  told, seen = _interface(
+    str(pathlib.Path(_ARM).with_name("tripod.xml")), "run", "positional")
+  joints = [f"{x}_{i}" for i in range(3) for x in ("hip", "knee")]
+  assert seen == [
+    "torso position z", *(f"torso quaternion {x}" for x in "wxyz"),
+    *(f"{x} angle" for x in joints), *(f"torso velocity {x}" for x in "xyz"),
+    *(f"torso angular velocity {x}" for x in "xyz"),
+    *(f"{x} velocity" for x in joints)]
+  assert told["observation"][0] == {
+    "name": "torso position z", "unit": "m", "frame": "world",
+    "field": "qpos", "place": 2}
+  assert told["observation"][14]["frame"] == "body"
+  assert told["action"][1] == {
+    "name": "knee_0", "low": -1.0, "high": 1.0, "gear": 15.0}
+  assert told["physics"]["leaves_out"] == ["armature", "damping"]
+  assert told["reset"]["qpos"] == [0, 0, 0.45, 1, *[0] * 9]
+  assert told["reset"]["qpos_noise"] == [0] * 7 + [0.05] * 6
+  (warning,) = told["warnings"]
+  assert "had no damping and no armature" in warning
+  assert "train with --backend=mjx" in warning
+
+
+def test_of_observations_of_ones_own_the_task_tells_what_it_can():
+  _, seen = _interface(_ARM, "reach", "generalized", hide=("velocity",))
+  assert seen[:3] == ["shoulder angle", "elbow angle", "goal x"]
+  assert seen[-1] == "from forearm to goal z" and len(seen) == 8
+  own = {"observe": lambda state: state.q}
+  told, seen = _interface(_ARM, _task(**own), "generalized")
+  assert seen == ["observed 0", "observed 1"]
+  assert "no armature" in told["warnings"][0]
+  assert told["warnings"][0].endswith("add them to the file.")
+  named = [environments.Observed("first angle", "rad", "joint")]
+  _, seen = _interface(
+    _ARM, _task(**own, observed=2 * named), "generalized")
+  assert seen == 2 * ["first angle"]
+  with pytest.raises(ValueError, match="observes 2 numbers .* names 1; name"):
+    robots.from_mjcf(_ARM, _task(**own, observed=named))
 
 
 _URDF = """<robot name="arm"><link name="base"/><link name="upper">

@@ -1,6 +1,8 @@
 """Tests of policies as ONNX files, run where there is no JAX."""
 
 import json
+import pathlib
+import re
 import subprocess
 import sys
 
@@ -10,7 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from qdrl_haiku import learners, networks, specs, types
+from qdrl_haiku import (
+  actors,
+  environments,
+  learners,
+  networks,
+  specs,
+  types,
+)
 from qdrl_haiku.programs.artifacts import export
 
 jax2onnx = pytest.importorskip("jax2onnx")
@@ -164,3 +173,63 @@ def test_the_operator_set_can_be_chosen(tmp_path, opset, expected):
   with pytest.raises(ValueError, match=expected) as error:
     export.export_onnx(path, learner, state, _O, opset=opset)
   assert "\n" not in str(error.value) and not path.exists()
+
+
+_ROOT = pathlib.Path(__file__).parents[3]
+
+
+def _walk(model):
+  """The task that the recipe has for MuJoCo's data."""
+  del model
+
+  def reward(before, after, action):
+    moved = after.position("torso")[0] - before.position("torso")[0]
+    return moved / after.step_seconds + 0.5 - 0.05 * jnp.mean(action**2)
+
+  return environments.Task(
+    reward, is_over=lambda state: state.upright("torso") < 0.3,
+    initial_noise=0.5)
+
+
+def test_a_robot_does_in_plain_mujoco_what_it_does_here(tmp_path):
+  """By the recipe alone; without contacts, in which MJX differs a little."""
+  path = tmp_path / "tripod.xml"
+  path.write_text((
+    _ROOT / "tests/environments/robots/tripod.xml").read_text().replace(
+      '"0.005"/>', '"0.01"><flag contact="disable"/></option>'))
+  recipes = (_ROOT / "launchers/README.md").read_text()
+  recipe = re.search(r"```python\n(import copy.*?)```", recipes, re.S).group(1)
+  names: dict = {}
+  exec(recipe, names)
+  env = environments.create(
+    environments.from_mjcf(str(path), _walk, backend="mjx"), episode_length=30)
+  learner = learners.sac(env.observation_size, env.action_size)
+  state = learner.init(jax.random.key(0))
+  state = state._replace(policy_params=jax.tree.map(
+    lambda x: x + 0.1 * jnp.sin(jnp.arange(x.size)).reshape(x.shape),
+    state.policy_params))
+  begun = env.reset(jax.random.split(jax.random.key(1), (1, 64)))
+  found = actors.evaluate_from_states(
+    env, learner, jax.tree.map(lambda x: x[None], state), begun)
+  here = np.stack([found.returns[0], found.lengths[0]], axis=-1)
+  info = {"episode_length": 30, **environments.policy_interface(env)}
+
+  def there(info, number):
+    policy = tmp_path / f"{number}.onnx"
+    export.export_onnx(
+      policy, learner, state, env.observation_spec, info=info)
+    assert json.loads(policy.with_suffix(".json").read_text()) == info
+    return names["run_in_mujoco"](
+      str(path), str(policy), names["forward"],
+      lambda x: x.body("torso").xmat[8] < 0.3, number)
+
+  drawn = there(info, 64)
+  assert 5 < here[:, 1].mean() < 29
+  error = np.hypot(here.std(axis=0), drawn.std(axis=0)) / 8
+  assert (np.abs(here.mean(axis=0) - drawn.mean(axis=0)) < 3 * error).all()
+  # From one state with the same noise the episodes are the same.
+  physics = begun.pipeline_state.pipeline_state
+  info["reset"] = info["reset"] | {
+    "qpos": physics.q[0, 0].tolist(), "qvel": physics.qd[0, 0].tolist(),
+    "qpos_noise": [0.0] * 13, "qvel_noise": [0.0] * 12}
+  np.testing.assert_allclose(there(info, 1)[0], here[0], atol=1e-2)

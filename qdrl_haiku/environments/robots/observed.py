@@ -1,0 +1,60 @@
+"""What single numbers of a robot's generalized coordinates are."""
+
+from typing import Any, NamedTuple
+
+
+class Observed(NamedTuple):
+  """Says what one number that a policy sees is.
+
+  Attributes:
+    name: of what it is, such as "knee velocity".
+    unit: such as "rad/s"; "" of a number without one.
+    frame: in which it's measured: "world", the "body" itself, its "parent",
+      the "joint" (along or around its axis); "" of a number without one.
+    field: of MuJoCo's data, "qpos" or "qvel", if it's a number of these.
+    place: its index there.
+  """
+
+  name: str
+  unit: str = ""
+  frame: str = ""
+  field: str = ""
+  place: int = -1
+
+
+def along_axes(
+  name: str, unit: str, frame: str, axes: str = "xyz"
+) -> list[Observed]:
+  """Returns what the numbers of a vector are, one per axis."""
+  return [Observed(f"{name} {axis}", unit, frame) for axis in axes]
+
+
+_TURNING = along_axes("angular velocity", "rad/s", "body")
+# Of each of MuJoCo's types of joints, what qpos and qvel have.
+_PARTS = {
+  0: ([*along_axes("position", "m", "world"),
+       *along_axes("quaternion", "", "world", "wxyz")],
+      [*along_axes("velocity", "m/s", "world"), *_TURNING]),
+  1: (along_axes("quaternion", "", "parent", "wxyz"), _TURNING),
+  2: ([Observed("position", "m", "joint")],
+      [Observed("velocity", "m/s", "joint")]),
+  3: ([Observed("angle", "rad", "joint")],
+      [Observed("velocity", "rad/s", "joint")])}
+
+
+def generalized_coordinates(mj_model: Any) -> list[Observed]:
+  """Returns what all of qpos, then all of qvel, is of a model of MuJoCo."""
+  found: list[Observed] = []
+  for which, field in enumerate(("qpos", "qvel")):
+    joints = map(mj_model.joint, range(mj_model.njnt))
+    parts = [
+      x._replace(name=f"{joint.name or _body(mj_model, joint)} {x.name}")
+      for joint in joints for x in _PARTS[int(joint.type[0])][which]]
+    found += [
+      x._replace(field=field, place=i) for i, x in enumerate(parts)]
+  return found
+
+
+def _body(mj_model: Any, joint: Any) -> str:
+  """Returns the name of the body that a joint moves."""
+  return str(mj_model.body(int(joint.bodyid[0])).name)
