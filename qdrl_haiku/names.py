@@ -1,6 +1,7 @@
 """Imports users' functions by name, and advises on misspelt names."""
 
 import difflib
+import fnmatch
 import importlib
 import os
 import sys
@@ -60,3 +61,9 @@ def nearest_name(name: str, known: Iterable[str]) -> str:
   if close:
     return f"did you mean {' or '.join(map(repr, close))}?"
   return f"give one of {', '.join(known) or '(there is none)'}."
+
+
+def is_of(one: str, name: str) -> bool:
+  """Returns whether a name is the one, is of a glob, or is of all, ""."""
+  return not one or (
+    name != "" and (one == name or fnmatch.fnmatchcase(name, one)))

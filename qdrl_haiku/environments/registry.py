@@ -281,9 +281,12 @@ class EnvironmentConfig(Settings):
   randomize: tuple[str, ...] = setting(
     (),
     "name:kind:low:high, drawn for each episode: friction, mass, damping, "
-    "actuator_gain, gravity, as factors, of all or of one part (mass/torso); "
-    "observation_noise, action_noise, action_delay. Kinds: uniform, "
-    "log_uniform, choice, fixed. Repeatable; empty for nothing.",
+    "armature, stiffness, joint_friction, geom_size, actuator_gain, kp, kd, "
+    "gear, gravity, as factors, of all or of some parts (mass/torso, "
+    "mass/*leg*); com_x, com_y, com_z, initial_pose (m, rad), slope_x, slope_y "
+    "(degrees), push (m/s), push_interval (s); observation_noise, "
+    "action_noise, action_delay. Kinds: uniform, log_uniform, choice, fixed. "
+    "Repeatable; empty for nothing.",
     repeatable=True)
   pay_anew: bool = setting(
     False,

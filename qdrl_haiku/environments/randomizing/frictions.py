@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from qdrl_haiku import ranges
+from qdrl_haiku import names, ranges
 from qdrl_haiku.ranges import Range
 
 # How many of a geom's frictions act in a contact of so many dimensions: where
@@ -57,12 +57,11 @@ def _hiding_frictions(
   """Yields below which factors, at most and at least, what hides a friction."""
   from mujoco.mjx._src import collision_driver  # Which brax's own asks too.
 
-  one = name.partition("/")[2]
   condim, friction = model.geom_condim, model.geom_friction
   for *geoms, pair in collision_driver.geom_pairs(model):
-    if one and one not in [model.geom(i).name for i in geoms]:
+    mine, other = sorted(geoms, key=lambda i: not _is_of(model, name, i))
+    if not _is_of(model, name, mine):
       continue
-    mine, other = sorted(geoms, key=lambda i: model.geom(i).name != one)
     # Where priorities differ, the geom with the higher one decides alone.
     rank = int(np.sign(
       model.geom_priority[mine] - model.geom_priority[other]))
@@ -71,14 +70,24 @@ def _hiding_frictions(
     number = 1
     if backend == "mjx":
       number = _NUM_FRICTIONS[int(model.pair_dim[pair] if pair >= 0 else dims)]
-    if not number or (one and pair < 0 and rank < 0):
+    if not number:
+      continue
+    is_both = _is_of(model, name, other)
+    if not is_both and pair < 0 and rank < 0:
       continue
     label = model.geom(other).name or f"geom {other}"
-    if not one or pair >= 0 or rank > 0:
+    if is_both or pair >= 0 or rank > 0:
       yield 0.0, 0.0, label
       continue
     pairs = friction[[mine, other], :number].T
     least = min((b / a for a, b in pairs if a > 0), default=np.inf)
-    others = drawn.get(f"friction/{label}")
-    low, high = (1.0, 1.0) if others is None else ranges.bounds(others)
+    others = [
+      ranges.bounds(x) for text, x in drawn.items()
+      if text.startswith("friction/") and _is_of(model, text, other)]
+    low, high = np.prod([(1.0, 1.0), *others], axis=0)
     yield least * high, least * low, label
+
+
+def _is_of(model: Any, name: str, geom: int) -> bool:
+  """Returns whether a factor, maybe of a glob, is of a geom."""
+  return names.is_of(name.partition("/")[2], model.geom(geom).name)

@@ -130,6 +130,24 @@ def test_what_was_drawn_stays_for_an_episode_and_is_drawn_anew_for_the_next():
   np.testing.assert_array_equal(_values(again)["action_noise"], drawn[0][2:])
 
 
+def test_an_agents_own_part_of_a_range_is_tuned():
+  env = _env("action_noise:uniform:0:1")
+  assert env.tunables.keys() == {"action_noise/high"}
+  state = env.reset(jax.random.split(jax.random.key(0), 4))
+  drawn = _values(state)["action_noise"]
+  zero, share = jnp.zeros((4, 1)), jnp.array([0.0, 0.25, 0.5, 1.0])
+  first = env.step(state, zero, None, {"action_noise/high": share})
+  np.testing.assert_allclose(_values(first)["action_noise"], share * drawn)
+  assert _values(first)["action_noise"][3] == drawn[3]
+  # It stays for the episode, whatever becomes of the range.
+  later = env.step(first, zero, None, {"action_noise/high": 0 * share})
+  np.testing.assert_array_equal(
+    _values(later)["action_noise"], _values(first)["action_noise"])
+  # Evaluation is by whole ranges.
+  np.testing.assert_array_equal(
+    _values(env.advance(state, zero))["action_noise"], drawn)
+
+
 def _changed(robot, values):
   """Returns a robot with its physics multiplied."""
   factors = randomizing.randomized(
@@ -225,8 +243,17 @@ def test_a_friction_that_another_hides_is_said(feet, specification, words):
   ("friction/floor:uniform:0.1:0.2",
     "no effect up to 0.5: MuJoCo takes the larger of two geoms' frictions, "
     "here that of left; give larger factors, or 'friction', of all geoms"),
-  ("frction:uniform:0:1", "did you mean 'friction'?"),
+  ("frction:uniform:0:1", "did you mean 'friction'"),
   ("mass/ston:uniform:1:2", "did you mean 'stone'?"),
+  ("mass/*leg*:uniform:1:2", "no body '*leg*'; give one of"),
+  ("com_x/stone:fixed:2", "that body can't move"),
+  ("geom_size/floor:fixed:2", "what it multiplies is 0"),
+  ("kp:fixed:2", "what it multiplies is 0 in this robot"),
+  ("slope_x:uniform:0:90", "from 0 to 90 degrees; give slopes between -90"),
+  ("push_interval:fixed:2", "without a push; give 'push:uniform:0:1'"),
+  ("push:fixed:2", "neither floats nor slides sideways"),
+  ("push/left:fixed:2", "'push/left' is unknown"),
+  ("initial_pose/lef:fixed:2", "no joint 'lef'; did you mean 'left'?"),
   ("gravity/floor:uniform:1:2", "no part of gravity 'floor'"),
   ("action_delay:uniform:-1:2", "from -1 to 2 steps"),
   ("mass:uniform:2:1", "randomize='mass:uniform:2:1'"),

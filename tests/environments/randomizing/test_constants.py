@@ -1,4 +1,4 @@
-"""Tests of what follows from masses, beside MuJoCo's own `mj_setConst`."""
+"""Tests of what follows from inertia, beside MuJoCo's own `mj_setConst`."""
 
 import copy
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from qdrl_haiku.environments import randomizing, robots
-from qdrl_haiku.environments.randomizing import masses
+from qdrl_haiku.environments.randomizing import constants
 
 # Joints of each kind, and what MuJoCo has rules of its own for: bodies that
 # only slide, bodies that can't move, armature of joints and tendons, muscles.
@@ -40,19 +40,27 @@ def test_what_follows_is_what_mujoco_has():
     np.ones(model.nbody), np.full(model.nbody, 3), np.full(model.nbody, 10),
     np.where(np.arange(model.nbody) == 2, 7, 1),
     np.exp(np.random.default_rng(0).uniform(-2, 2, model.nbody))])
-  found = jax.jit(jax.vmap(masses.derive_from_masses(model)))(
-    jnp.array(factors, jnp.float32))
-  assert set(found) == {
+  moved = np.random.default_rng(1).uniform(-0.1, 0.1, model.body_ipos.shape)
+  moved[model.body_simple != 0] = 0  # Which MuJoCo refuses.
+  added = np.linspace(0.0, 0.3, model.nv)
+  derive = constants.derive_constants(model)
+  of_masses, of_all = jax.jit(jax.vmap(
+    lambda x: (derive(x), derive(x, jnp.float32(moved), jnp.float32(added)))))(
+      jnp.array(factors, jnp.float32))
+  assert set(of_masses) == {
     "actuator_acc0", "body_invweight0", "body_subtreemass", "dof_invweight0",
     "tendon_invweight0"}
-  for i, factor in enumerate(factors):
-    other = copy.copy(model)
-    other.body_mass *= factor
-    other.body_inertia *= factor[:, None]
-    mujoco.mj_setConst(other, mujoco.MjData(other))
-    for name, values in found.items():
-      np.testing.assert_allclose(
-        values[i], getattr(other, name), rtol=1e-4, atol=1e-7, err_msg=name)
+  for found, share in ((of_masses, 0), (of_all, 1)):
+    for i, factor in enumerate(factors):
+      other = copy.copy(model)
+      other.body_mass *= factor
+      other.body_inertia *= factor[:, None]
+      other.body_ipos += share * moved
+      other.dof_armature += share * added
+      mujoco.mj_setConst(other, mujoco.MjData(other))
+      for name, values in found.items():
+        np.testing.assert_allclose(
+          values[i], getattr(other, name), rtol=1e-4, atol=1e-7, err_msg=name)
 
 
 @pytest.mark.parametrize("backend", ["generalized", "mjx"])

@@ -1,4 +1,4 @@
-"""Derives from a robot's masses what MuJoCo does when it reads them.
+"""Derives from a robot's inertia what MuJoCo does when it reads it.
 
 Contacts, limits and equalities are as stiff as inverse weights say. Where only
 masses change, a robot ten times as heavy sinks into the floor.
@@ -16,17 +16,20 @@ from qdrl_haiku.types import Array
 _MUSCLE = 2
 
 
-def derive_from_masses(model: Any) -> Callable[[Array], dict[str, Array]]:
-  """Returns what computes as `mj_setConst` of MuJoCo what follows from masses.
+def derive_constants(model: Any) -> Callable[..., dict[str, Array]]:
+  """Returns what computes as `mj_setConst` of MuJoCo what follows from inertia.
 
   With L L^T the mass matrix in MuJoCo's `qpos0`, M_i what body i adds to it,
   and S_i = L^-1 M_i L^-T, factors f_i of masses and inertias turn the matrix
   into L (1 - sum_i S_i + sum_i f_i S_i) L^T. What stands between is conditioned
-  no worse than the factors differ, so float32 is enough for any robot.
+  no worse than the factors differ, so float32 is enough for any robot. Centres
+  that move change S_i, and armature A adds L^-1 A L^-T.
 
   Returns:
-    The function from factors of all bodies' masses, [N], to the fields of
-    MuJoCo's model that MJX reads and that depend on them.
+    The function from factors of all bodies' masses, [N], how far their centres
+    move in their own frames, [N, 3], or None, and the armature that is added,
+    [V], or None, to the fields of MuJoCo's model that MJX reads and that depend
+    on them.
   """
   import mujoco
 
@@ -42,8 +45,9 @@ def derive_from_masses(model: Any) -> Callable[[Array], dict[str, Array]]:
     mujoco.mj_jacBodyCom(model, data, along, around, i)
   bodies = jacobians @ whiten
   around = data.ximat.reshape(-1, 3, 3).mT @ bodies[:, 1]
+  turning = np.einsum("nk,nki,nkj->nij", model.body_inertia, around, around)
   parts = np.einsum("n,nki,nkj->nij", model.body_mass, *[bodies[:, 0]] * 2)
-  parts += np.einsum("nk,nki,nkj->nij", model.body_inertia, around, around)
+  parts += turning
   others = _float32(np.eye(num_dofs) - parts.sum(axis=0))  # Motors' armature.
   parts = _float32(parts)
   tendons, actuators = (
@@ -54,8 +58,9 @@ def derive_from_masses(model: Any) -> Callable[[Array], dict[str, Array]]:
   mujoco.mju_sparse2dense(
     actuators, data.actuator_moment, data.moment_rownnz, data.moment_rowadr,
     data.moment_colind)
-  rows = _float32(np.concatenate(
-    [bodies.reshape(-1, num_dofs), whiten, tendons @ whiten]))
+  bodies, turning = _float32(bodies), _float32(turning)
+  frames = _float32(data.xmat.reshape(-1, 3, 3))
+  others_rows = _float32(np.concatenate([whiten, tendons @ whiten]))
   # A joint's directions share their mean; a free one's are three and three.
   offset = np.arange(num_dofs) - model.jnt_dofadr[model.dof_jntid]
   joint = 2 * model.dof_jntid + offset // 3
@@ -67,10 +72,24 @@ def derive_from_masses(model: Any) -> Callable[[Array], dict[str, Array]]:
   for i in range(num_bodies - 1, 0, -1):
     is_below[model.body_parentid[i]] += is_below[i]
 
-  def derive(factors: Array) -> dict[str, Array]:
+  def derive(
+    factors: Array, moved: Array | None = None, armature: Array | None = None
+  ) -> dict[str, Array]:
     mass = factors * _float32(model.body_mass)
-    # Sums, since products of matrices are coarser on some devices.
-    matrix = others + jnp.sum(factors[:, None, None] * parts, axis=0)
+    motion, added = jnp.asarray(bodies), jnp.asarray(parts)
+    if moved is not None:
+      # Sums, since products of matrices are coarser on some devices.
+      arms = jnp.sum(frames * moved[:, None, :], axis=-1)
+      along = bodies[:, 0] + jnp.cross(bodies[:, 1], arms[:, :, None], axis=1)
+      motion = jnp.stack([along, bodies[:, 1]], axis=1)
+      added = turning + _float32(model.body_mass)[:, None, None] * jnp.sum(
+        along[:, :, :, None] * along[:, :, None, :], axis=1)
+    matrix = others + jnp.sum(factors[:, None, None] * added, axis=0)
+    if armature is not None:
+      each = _float32(whiten)
+      matrix += jnp.sum(
+        armature[:, None, None] * each[:, :, None] * each[:, None, :], axis=0)
+    rows = jnp.concatenate([motion.reshape(-1, num_dofs), others_rows])
     lower = jnp.linalg.cholesky(matrix)
     solve = jax.scipy.linalg.solve_triangular
     inverse = jnp.sum(jnp.square(solve(lower, rows.T, lower=True)), axis=0)
