@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import re
+import time
 
 import pytest
 
@@ -56,7 +57,7 @@ def test_what_there_is_of_a_repertoire_is_shown(case, capsys, tmp_path):
   (["--logdir=run", "--logdir=./run"], "run is given twice"),
   (["--logdir=run", "--output=mine"], "--output=mine is there; name a new"),
   (["--logdir=run"], "skills.npz is damaged"),
-  (["--logdir=run", "--without_plotly"], "pip install plotly")])
+  (["--logdir=run", "--without_plotly"], r"pip install 'qdrl_haiku\[report]'")])
 def test_what_cannot_be_reported_is_refused(
   arguments, message, capsys, tmp_path, monkeypatch
 ):
@@ -71,3 +72,35 @@ def test_what_cannot_be_reported_is_refused(
   outcome = harness.run(capsys, "report", *arguments)
   harness.assert_refused(outcome, message)
   assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_running_runs_page_is_written_anew_until_it_has_its_steps(
+  capsys, tmp_path, monkeypatch
+):
+  """Both by the program and by the browser; without panels of zeros."""
+  directory = common.write_population(tmp_path / "run")
+  metrics = directory.path / "metrics.jsonl"
+  rows = [json.loads(x) for x in metrics.read_text().splitlines()]
+  config = json.loads((directory.path / "config.json").read_text())
+  config["num_timesteps"] = rows[-1]["step"]
+  (directory.path / "config.json").write_text(json.dumps(config))
+  written, pages = [x | {"training/qd_zero": 0} for x in rows], []
+  for row in written:
+    row["training/qd_step"] = row["step"]
+
+  def write(number):
+    metrics.write_text("".join(json.dumps(x) + "\n" for x in written[:number]))
+
+  def wait(seconds):
+    assert seconds == 7
+    pages.append((tmp_path / "page.html").read_text())
+    write(len(pages) * len(rows) // 2)
+
+  write(0)
+  monkeypatch.setattr(time, "sleep", wait)
+  _report(capsys, tmp_path, directory.path, flags=["--follow=7"])
+  assert len(pages) == 2
+  pages.append((tmp_path / "page.html").read_text())
+  assert ['"refresh" content="7"' in x for x in pages] == [True, True, False]
+  assert ["qd step" in x for x in pages] == [False, True, True]
+  assert not any("qd zero" in x for x in pages)

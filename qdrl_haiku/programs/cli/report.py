@@ -3,10 +3,13 @@
 python launchers/report.py --logdir=logs/first --logdir=logs/second
 """
 
+import contextlib
 import dataclasses
 import importlib.util
 import pathlib
 import sys
+import time
+from collections.abc import Sequence
 
 from qdrl_haiku import checks, files, types
 from qdrl_haiku import config as config_lib
@@ -33,12 +36,20 @@ class ReportConfig(Settings):
     "How many elites of a repertoire show an episode, 0 for none; by default "
     f"as many as {_DEFAULT_STEPS:,} environment steps are enough for.",
     low=0)
+  follow: int | None = setting(
+    None,
+    "Seconds after which the page is written anew, and shown anew by browsers, "
+    "until all runs have taken all their steps; without rollouts, unless "
+    "--rollouts is given.",
+    low=1, high=86_400)
 
 
 def _main(given: Given) -> None:
   """Writes the report that the flags ask for."""
   config = given.fill(ReportConfig())
   logdirs, rollouts = config.logdir, config.rollouts
+  if config.follow and rollouts is None:
+    rollouts = 0
   output = pathlib.Path(config.output)
   from qdrl_haiku.programs import reports
 
@@ -49,14 +60,28 @@ def _main(given: Given) -> None:
       refusals.refuse(f"--output={output}: there is no directory for it.")
     if importlib.util.find_spec("plotly") is None:
       refusals.refuse(
-        "plotly is missing, which draws the page; install it: pip install "
-        "plotly")
+        "plotly is missing, which draws the page; pip install "
+        "'qdrl_haiku[report]'.")
     if not logdirs:
       raise ValueError("--logdir is missing: which runs are to be reported?")
-    runs = reports.read_runs(logdirs)
-  elites, ways = {}, {}
+    reports.read_runs(logdirs)
   if rollouts != 0:  # Elites are arrays of jax's, which asks for devices.
     devices.prepare_jax_devices(devices.ProcessConfig())
+  with contextlib.suppress(KeyboardInterrupt):
+    while not _write(logdirs, output, rollouts, config.follow):
+      time.sleep(config.follow or 0)
+
+
+def _write(
+  logdirs: Sequence[str], output: pathlib.Path, rollouts: int | None,
+  follow: int | None,
+) -> bool:
+  """Writes the page, and returns whether it's the last one of these runs."""
+  from qdrl_haiku.programs import reports
+
+  runs = reports.read_runs(logdirs)
+  is_last = not follow or all(run.is_done for run in runs)
+  elites, ways = {}, {}
   for run in runs:
     found, problems = reports.read_elites(run.path)
     if found is not None:
@@ -68,14 +93,16 @@ def _main(given: Given) -> None:
         problems.append(f"no rollouts of {run.name}: {error}")
     for problem in problems:
       print(f"warning: {problem}", file=sys.stderr)
-  page = reports.render_sections(runs, elites, ways)
+  page = reports.render_sections(
+    runs, elites, ways, None if is_last else follow)
   try:
     with files.file_written_whole(output) as temporary:
       temporary.write_text(page, encoding="utf-8")
   except OSError as error:
     raise ValueError(
       f"--output={output} can't be written ({error.strerror}).") from error
-  print(f"wrote {output} ({output.stat().st_size / 1e6:.1f} MB)")
+  print(f"wrote {output} ({output.stat().st_size / 1e6:.1f} MB)", flush=True)
+  return is_last
 
 
 def _roll_out(

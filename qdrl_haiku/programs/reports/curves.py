@@ -61,12 +61,12 @@ def learning_curves(run: Run) -> Figure | None:
 
 
 def metric_curves(run: Run, *prefixes: str) -> Figure | None:
-  """Describes all metrics whose names begin so."""
+  """Describes all metrics whose names begin so, and that aren't always 0."""
   panels = []
   steps = [row["step"] for row in run.metrics]
   for name in run.last:
     values = [row.get(name) for row in run.metrics]
-    is_known = any(map(checks.is_finite_number, values))
+    is_known = any(checks.is_finite_number(x) and x != 0 for x in values)
     is_shown = name not in _WITHOUT_CURVE and "/seed_" not in name
     if name.startswith(prefixes) and is_shown and is_known:
       trace = Trace(steps, values, curve_label(name), in_legend=False)

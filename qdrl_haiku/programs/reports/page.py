@@ -24,8 +24,10 @@ class Section(NamedTuple):
   content: Sequence[str]
 
 
-def render_page(title: str, sections: Sequence[Section]) -> str:
-  """Returns the page."""
+def render_page(
+  title: str, sections: Sequence[Section], refresh: int | None = None
+) -> str:
+  """Returns the page, which browsers read anew after `refresh` seconds."""
   from plotly import offline  # Here, since most runs are never reported.
 
   contents, body = [], []
@@ -41,6 +43,7 @@ def render_page(title: str, sections: Sequence[Section]) -> str:
     f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
     '<meta name="viewport" content="width=device-width">',
     '<link rel="icon" href="data:,">',
+    f'<meta http-equiv="refresh" content="{refresh}">' if refresh else "",
     f"<title>{name}</title>\n<style>\n{_resource('page.css')}</style>",
     f"</head>\n<body>\n<h1>{name}</h1>",
     f"<nav><ul>{''.join(contents)}</ul></nav>", *body,

@@ -7,6 +7,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from qdrl_haiku import checks
 from qdrl_haiku.programs.storage.directory import RunDirectory
 from qdrl_haiku.programs.storage.strict_json import Record
 
@@ -39,6 +40,16 @@ class Run(NamedTuple):
   def last(self) -> Record:
     """The latest row of metrics; empty before the first generation's end."""
     return self.metrics[-1] if self.metrics else {}
+
+  @property
+  def is_done(self) -> bool:
+    """Whether it has all the generations, or steps, that were asked for."""
+    planned, so_far = self.settings.get("num_generations"), "generation"
+    if planned is None:
+      planned, so_far = self.settings.get("num_timesteps"), "step"
+    if not checks.is_finite_number(planned):
+      return True
+    return bool(self.last.get(so_far, 0) >= planned)
 
 
 def read_runs(logdirs: Sequence[str]) -> list[Run]:

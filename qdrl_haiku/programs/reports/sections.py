@@ -27,7 +27,7 @@ _COMPARED = (
 
 def render_sections(
   runs: Sequence[Run], elites: Mapping[str, Elites],
-  rollouts: Mapping[str, dict[str, object]],
+  rollouts: Mapping[str, dict[str, object]], refresh: int | None = None,
 ) -> str:
   """Makes the page, HTML that needs no other file.
 
@@ -35,6 +35,10 @@ def render_sections(
     runs: of `read_runs`, at least one.
     elites: of `read_elite_table`, by run's name, where there is a repertoire.
     rollouts: of `roll_out_elites`, by run's name, where elites acted again.
+    refresh: seconds after which a browser reads the page anew, if it's to.
+
+  Returns:
+    The page.
 
   Raises:
     ValueError: if a file of a run is damaged.
@@ -50,7 +54,7 @@ def render_sections(
     sections += [Section(3, *part) for part in parts.items() if part[1]]
   names = ", ".join(run.name for run in runs)
   title = f"Report: {names}" if len(runs) < 4 else f"{len(runs)} runs"
-  return page.render_page(title, sections)
+  return page.render_page(title, sections, refresh)
 
 
 def _parts(
@@ -83,8 +87,9 @@ def _parts(
         "How far skills go, and how well they can be told apart: means over "
         "the population."),
       (skill_figures.skill_returns_figure(run), "Each skill, in its colour.")),
-    "Diagnostics": _figures(
-      (curves.metric_curves(run, "training/"), "Means over the population."))}
+    "Diagnostics": _figures((
+      curves.metric_curves(run, "training/"),
+      "Means over the population; what has always been 0 is left out."))}
 
 
 def _runs(runs: Sequence[Run]) -> Section:
