@@ -9,6 +9,7 @@ import pytest
 _FOLDER = pathlib.Path(__file__).parents[2] / "launchers" / "notebooks"
 # What takes the place of the numbers in the cell that is tagged "parameters".
 _SMALL = {
+  "from_qdax": {"NUM_GENERATIONS": 2, "EPISODE_LENGTH": 10},
   "map_elites": {"NUM_GENERATIONS": 2, "EPISODE_LENGTH": 10},
   "own_robot": {"NUM_TIMESTEPS": 160, "INTERVAL": 80, "EPISODE_LENGTH": 20},
   "pbt_by_hand": {"STEPS": 40, "INTERVAL": 20},
