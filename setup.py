@@ -1,5 +1,6 @@
 """Installs the package, with its launchers as programs."""
 
+import os
 import pathlib
 import re
 
@@ -9,6 +10,8 @@ _ROOT = pathlib.Path(__file__).parent
 _VERSION = re.search(
   r'__version__ = "(.+)"', (_ROOT / "qdrl_haiku/__init__.py").read_text()
 ).group(1)
+# Where the project is read; what builds a release knows it.
+_HOME = os.environ.get("QDRL_HOME", "").rstrip("/")
 _PROGRAMS = {
   "benchmark": "benchmark:benchmark_from_flags",
   "compare": "compare:compare_from_flags",
@@ -19,14 +22,36 @@ _PROGRAMS = {
   "train-pbt": "training:train_pbt_from_flags",
 }
 
+
+def _description() -> str:
+  """Returns README.md, whose links also lead somewhere away from here."""
+  branch = "main" if "dev" in _VERSION else f"v{_VERSION}"
+
+  def link(found: re.Match[str]) -> str:
+    is_picture, text, path = found.groups()
+    if re.match(r"\w+:|#", path):
+      return found.group()
+    if not _HOME:
+      return "" if is_picture else text
+    kind = "raw" if is_picture else "blob"
+    return f"{is_picture}[{text}]({_HOME}/{kind}/{branch}/{path})"
+
+  return re.sub(
+    r"(!?)\[([^]]*)\]\(([^)\s]+)\)", link, (_ROOT / "README.md").read_text())
+
+
 setuptools.setup(
   name="qdrl_haiku",
   version=_VERSION,
   description=(
     "Population-based and quality-diversity reinforcement learning in JAX"
   ),
-  long_description=(_ROOT / "README.md").read_text(),
+  long_description=_description(),
   long_description_content_type="text/markdown",
+  project_urls={
+    "Source": _HOME, "Documentation": f"{_HOME}/blob/main/launchers/README.md",
+    "Changes": f"{_HOME}/blob/main/CHANGELOG.md", "Issues": f"{_HOME}/issues",
+  } if _HOME else {},
   license="Apache-2.0",
   license_files=["LICENSE"],
   keywords=[
