@@ -25,7 +25,14 @@ class Observed(NamedTuple):
 def along_axes(
   name: str, unit: str, frame: str, axes: str = "xyz"
 ) -> list[Observed]:
-  """Returns what the numbers of a vector are, one per axis."""
+  """Returns what the numbers of a vector are, one per axis.
+
+  Args:
+    name: of the vector, such as "velocity".
+    unit: of each number.
+    frame: in which the vector is measured; see `Observed`.
+    axes: a letter for each number.
+  """
   return [Observed(f"{name} {axis}", unit, frame) for axis in axes]
 
 

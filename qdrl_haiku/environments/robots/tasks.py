@@ -193,7 +193,16 @@ class Task(NamedTuple):
 
 
 def all_observed(task: Task, model: RobotModel, size: int) -> list[Observed]:
-  """Returns what each number of a task's vector [size] is, in their order."""
+  """Returns what each number that a task observes is, in their order.
+
+  Args:
+    task: whose `observed` may name them.
+    model: the robot.
+    size: O, of one flat vector; 0 where something else is observed.
+
+  Raises:
+    ValueError: if the task names another number of them.
+  """
   known, rest = list(task.observed), "observed"
   if task.observe is without_place and not known:
     known, rest = _observed_without_place(model), "goal"
