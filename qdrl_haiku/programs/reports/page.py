@@ -27,7 +27,13 @@ class Section(NamedTuple):
 def render_page(
   title: str, sections: Sequence[Section], refresh: int | None = None
 ) -> str:
-  """Returns the page, which browsers read anew after `refresh` seconds."""
+  """Returns the page.
+
+  Args:
+    title: stands on top.
+    sections: in their order.
+    refresh: seconds after which browsers read the page anew; None for never.
+  """
   from plotly import offline  # Here, since most runs are never reported.
 
   contents, body = [], []
