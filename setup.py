@@ -5,6 +5,7 @@ import pathlib
 import re
 
 import setuptools
+from setuptools.command import sdist
 
 _ROOT = pathlib.Path(__file__).parent
 _VERSION = re.search(
@@ -40,9 +41,18 @@ def _description() -> str:
     r"(!?)\[([^]]*)\]\(([^)\s]+)\)", link, (_ROOT / "README.md").read_text())
 
 
+class _Sdist(sdist.sdist):
+  """Leaves tests and pictures out."""
+
+  def make_release_tree(self, base_dir: str, files: list[str]) -> None:
+    super().make_release_tree(base_dir, [
+      x for x in files if not x.startswith(("tests/", "launchers/pictures/"))])
+
+
 setuptools.setup(
   name="qdrl_haiku",
   version=_VERSION,
+  cmdclass={"sdist": _Sdist},
   description=(
     "Population-based and quality-diversity reinforcement learning in JAX"
   ),
