@@ -117,7 +117,7 @@ class Factors:
       old = jnp.float32(self._model.dof_armature)
       more["armature"] = self._changed("dof_armature", old, values) - old
     found = self._derive(
-      self._changed("body_mass", jnp.float32(1.0), values), **more)
+      self._changed("body_mass", jnp.ones(1, jnp.float32), values), **more)
     if "actuator_acc0" in found:
       gears = jnp.ones((self._model.nu, 1))
       found["actuator_acc0"] *= jnp.abs(
