@@ -78,9 +78,14 @@ def cma_es(
     return _in_32_bits(strategy.init(unused, mean, defaults))
 
   def ask(states: Tree, key: Key) -> tuple[Array, Tree]:
-    return _one_after_the_other(
-      lambda key, state: _in_32_bits(strategy.ask(key, state, defaults))
-    )(jax.random.split(key, num_strategies), states)
+    return _one_after_the_other(ask_one)(
+      jax.random.split(key, num_strategies), states), states
+
+  def ask_one(key: Key, state: Any) -> Array:
+    # evosax's own would decompose the covariance again.
+    noise = jax.random.normal(key, (population_size, size))
+    noise = (noise @ jnp.diag(state.D).T) @ state.B.T
+    return _in_32_bits(state.mean + state.std * noise)
 
   def tell_one(
     state: Any, points: Array, ranks: Array, num_parents: Array
@@ -90,17 +95,18 @@ def cma_es(
     # A NaN times a weight of 0 would be a NaN.
     points = jnp.where(own[:, None] > 0, points, state.mean)
     params = defaults.replace(weights=weights, **_learning_rates(size, weights))
-    return _in_32_bits(strategy.tell(unused, points, own, state, params)[0])
+    told = strategy.tell(unused, points, own, state, params)[0]
+    C, B, D = evosax_lib.eigen_decomposition(told.C)
+    return _in_32_bits(told.replace(C=C, B=B, D=D))
 
   def can_go_on_one(state: Any) -> Array:
-    _, _, D = evosax_lib.eigen_decomposition(state.C)
     numbers = (state.mean, state.std, state.p_std, state.p_c, state.C)
-    condition = (jnp.max(D) / jnp.min(D)) ** 2
+    condition = (jnp.max(state.D) / jnp.min(state.D)) ** 2
     return trees.all_finite_leaves(numbers, 0) & (condition < _MAX_CONDITION)
 
   return Strategies(
     init=jax.vmap(init_one), ask=ask, tell=_one_after_the_other(tell_one),
-    can_go_on=_one_after_the_other(can_go_on_one),
+    can_go_on=jax.vmap(can_go_on_one),
     step_sizes=lambda states: states.std, num_strategies=num_strategies,
     population_size=population_size)
 
