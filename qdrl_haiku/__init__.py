@@ -35,7 +35,7 @@ _ROOMS = {
   "specs": "",
   "training": "",
   "types": ""}
-_OF_EXPERIMENT = ("Config", "read_config", "train")
+_EXPERIMENT_NAMES = ("Config", "read_config", "train")
 __all__ = list(_ROOMS)
 
 compatibility.check_compatibility()
@@ -43,7 +43,7 @@ compatibility.check_compatibility()
 
 def __getattr__(name: str) -> Any:
   """Imports a part when it is first used, so that `import` stays quick."""
-  if name in _OF_EXPERIMENT:
+  if name in _EXPERIMENT_NAMES:
     experiment = importlib.import_module(f"{__name__}.programs.experiment")
     return getattr(experiment, name)
   if name in _ROOMS:
@@ -53,4 +53,4 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
   """Returns the names of what is imported late too, for completion."""
-  return sorted([*globals(), *__all__, *_OF_EXPERIMENT])
+  return sorted([*globals(), *__all__, *_EXPERIMENT_NAMES])

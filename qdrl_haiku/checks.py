@@ -21,7 +21,7 @@ class Refusals(ValueError):
   """Collects what is refused, to name all of it at once, a line each.
 
   In a `with`, errors inside of `noted` are collected, and the block's end
-  raises them: one as it is, several as this error.
+  raises them: a single one itself, several as this error.
   """
 
   def __init__(self, messages: Iterable[str] = ()) -> None:

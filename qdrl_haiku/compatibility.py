@@ -19,7 +19,7 @@ def check_compatibility() -> None:
   if _tensorflow_probability_suffix() == "":
     raise ImportError(
       "a stable tensorflow-probability has overwritten tfp-nightly, without "
-      "which distrax and rlax don't import; mend it: pip uninstall -y "
+      "which distrax and rlax don't import; run: pip uninstall -y "
       "tensorflow-probability && pip install --force-reinstall --no-deps "
       "tfp-nightly")
 

@@ -35,7 +35,7 @@ class _Static:
 def compiled_if_eager(*static: str) -> Callable[[_Function], _Function]:
   """Makes a function that is compiled when it's called outside of `jax.jit`.
 
-  Within a trace, such as that of `jax.jit`, the function runs as it is written.
+  Within a trace, such as that of `jax.jit`, the function runs as written.
   Elsewhere it's compiled once for each combination of array shapes and static
   arguments, which `static` names; the last 16 programs are kept. Numbers are
   compared by value, everything else (an environment, a learner, a function) by

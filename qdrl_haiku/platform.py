@@ -2,8 +2,8 @@
 
 A program says that something is an update of one member, a decision, a step of
 physics. On CPUs `cpu` rewrites that so that XLA is fast; elsewhere, and with
-QDRL_PLAIN=1, it's compiled as it is written. Numbers are the same but for
-rounding. No other part of the package imports `cpu`.
+QDRL_PLAIN=1, it's compiled as written. Numbers are the same but for rounding.
+No other part of the package imports `cpu`.
 """
 
 from collections.abc import Callable

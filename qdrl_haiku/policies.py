@@ -85,7 +85,7 @@ class NormalTanh(distrax.Transformed):
   def mean_entropy(
     self, key: jax.Array
   ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """Estimates the entropies' mean [] by fresh actions; and tells of these."""
+    """Estimates the mean entropy [] by fresh actions; returns metrics, too."""
     action, log_prob = self.sample_and_log_prob(seed=key)
     return -jnp.mean(log_prob), {"action_saturation": action_saturation(action)}
 
@@ -229,7 +229,7 @@ class Head(NamedTuple):
     name: of the distribution, as `learners.PolicyParts` has it.
     num_outputs: N.
     distribution: (outputs [..., N]) -> the distribution of actions.
-    taken: (q_fn, actions [B, ...]) -> values [B, k] of these, and what else
+    taken: (q_fn, actions [B, ...]) -> the actions' values [B, k], and what else
       q_fn returns; q_fn as `Distribution.judged` takes it.
   """
 
@@ -242,12 +242,12 @@ class Head(NamedTuple):
 def head(action: specs.Action) -> Head:
   """Returns what policies of such actions have."""
   if isinstance(action, specs.Discrete):
-    return Head("categorical", action.size, Categorical, _taken)
+    return Head("categorical", action.size, Categorical, _values_of_taken)
   return Head(
     "normal_tanh", 2 * action.size, normal_tanh, lambda q_fn, a: q_fn(a))
 
 
-def _taken(
+def _values_of_taken(
   q_fn: Callable[[], tuple[jax.Array, Tree]], action: jax.Array
 ) -> tuple[jax.Array, Tree]:
   """Returns the values of the actions taken, one of n each."""

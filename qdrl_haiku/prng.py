@@ -1,8 +1,8 @@
 """Numbers that are folded into keys, for draws that belong to no member.
 
 Members, offspring and instances draw from `fold_in(key, i)`, i counted from 0.
-Other draws fold in one of these numbers, at the other end of int32, which i
-doesn't reach. Within a class no two numbers are equal.
+Other draws fold in one of the numbers below, at the other end of int32, which
+i doesn't reach. Within a class no two numbers are equal.
 """
 
 import jax

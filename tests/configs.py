@@ -25,7 +25,7 @@ def sized(config_class, *sizes, **settings):
 
 def configured(name, flags, preset=None):
   """The configuration that a program makes of flags and of a flagfile."""
-  program = experiment.PROGRAMS[name]
+  program = experiment.LAUNCHERS[name]
   given = {}
   if preset is not None:
     lines = (_FLAGFILES / f"{preset}.flags").read_text().splitlines()

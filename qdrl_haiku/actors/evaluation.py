@@ -25,7 +25,7 @@ class Evaluation(NamedTuple):
     trajectory: leaves [P, N, T, ...], what was recorded of the states after
       each step, T steps in a full episode; after the episode's length it means
       nothing. None if nothing was recorded.
-    transitions: [P, N, T, ...], likewise; None if they weren't asked for.
+    transitions: [P, N, T, ...], of each step; None if they weren't asked for.
     objectives: [P, N, M], summed as returns are; None if the environment
       reports none.
   """

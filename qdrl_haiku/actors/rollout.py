@@ -16,10 +16,10 @@ class Rollout(NamedTuple):
   # Leaves [P, T+1, ...], what was kept of the initial state and of the state
   # after each step.
   extracted: Tree
-  # bool [P, T+1], which of these belong to the first episode: all up to the one
-  # in which it ends. What follows means nothing.
+  # bool [P, T+1], which states belong to the first episode, its last one
+  # included. What is extracted of later states means nothing.
   mask: Array
-  # [P, T]; step t leads from state t to t + 1, so `mask[:, 1:]` is theirs.
+  # [P, T]; step t leads from state t to t + 1, so `mask[:, 1:]` goes with them.
   rewards: Array
 
 
@@ -31,7 +31,7 @@ def rollout(
 ) -> Rollout:
   """Rolls out the greedy policies of P agents, in one flat batch.
 
-  The episodes are the first of those that `evaluate` runs with the same key.
+  The episodes are the first ones that `evaluate` runs with the same key.
   Skills that an environment deals out are dealt along the P agents, so P
   copies of one agent show P skills.
 

@@ -33,9 +33,9 @@ class Declaration(NamedTuple):
 
   help: str  # A sentence or two for `--help`.
   low: float = -math.inf  # The least value; of a tuple, of each element.
-  # The largest value, likewise; of integers 2^31 - 1 by default.
+  # The largest value, or element; of integers 2^31 - 1 by default.
   high: float = math.inf
-  above: float = -math.inf  # An exclusive lower bound, likewise.
+  above: float = -math.inf  # What a value, or an element, has to exceed.
   # All words that the value may be; empty for any.
   choices: tuple[str, ...] = ()
   # Settings of the same class, with their values with which it has an effect.
@@ -93,7 +93,7 @@ class Missing(NamedTuple):
   by: tuple[str, ...]  # The settings by which it lacks the part.
 
 
-# A noun for values of each type, and the class of those that are taken.
+# A noun for values of each type, and the class that values need.
 _TYPES: dict[type, tuple[str, type]] = {
   bool: ("true or false", bool),
   int: ("an integer", numbers.Integral),

@@ -33,7 +33,7 @@ class Flag(NamedTuple):
   section: str  # The title under which `--help` lists it.
 
   def text(self, value: object) -> str:
-    """Returns the flag with a value, as it is typed."""
+    """Returns the flag with a value, as a user types it."""
     if isinstance(value, list | tuple):
       value = ",".join(map(str, value))
     return f"--{self.name}={value}"

@@ -10,7 +10,7 @@ from qdrl_haiku import checks, trees
 from qdrl_haiku.types import Array, Hyperparams, Key, Metrics, Tree
 
 SURVIVE = "survive"
-"""The first operator of every controller: a member stays as it is."""
+"""The first operator of every controller: a member stays unchanged."""
 
 
 class Decision(NamedTuple):
@@ -45,9 +45,9 @@ class Controller(NamedTuple):
     update: (state, key, fitness [P], hyperparameters [P]) -> (state, Decision);
       called once after each generation, in the burn-in period too.
     operators: names of what may happen to a member; `Decision.operator`
-      indexes it. The first is "survive": the member stays as it is, without a
-      row of the lineage. The others stand in these rows, and tell how the new
-      hyperparameters were made.
+      indexes it. The first is "survive": the member stays unchanged, without a
+      row of the lineage. The other names stand in such rows, and tell how the
+      new hyperparameters were made.
   """
 
   init: Callable[[Key, int], tuple[Tree, Hyperparams]]

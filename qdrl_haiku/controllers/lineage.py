@@ -109,7 +109,7 @@ def lineage_member_rows(
 
 
 def trace_lineage(rows: Iterable[Row], member: int) -> list[Row]:
-  """Follows a member, as it is at the end, back to generation 0.
+  """Follows a member of the last generation back to generation 0.
 
   Returns the rows of the chain, oldest first: from `row["step"]` until the next
   one, the member's ancestor was trained with `row["new_hyperparams"]`. A member

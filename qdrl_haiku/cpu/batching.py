@@ -40,7 +40,7 @@ _CODE = frozenset({
 def rewrite_for_batching(
   function: Callable[..., Tree], *specs: Tree
 ) -> Callable[..., Tree]:
-  """Makes a function of one instance, of these specs, one of a batch."""
+  """Makes a function of one instance, of given specs, one of a batch."""
   jaxpr, result = jax.make_jaxpr(function, return_shape=True)(*specs)
   # An accelerator would start several kernels for each turn of a loop that
   # stands for a scatter, and batches small products by itself.

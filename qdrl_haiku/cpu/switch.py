@@ -36,8 +36,8 @@ def is_switched_on() -> bool:
   """Returns whether programs are rewritten for CPUs.
 
   They are where jax computes on one, unless the environment says QDRL_PLAIN=1:
-  then everything is compiled as it is written, to find out whether a fault lies
-  in the rewriting. Numbers are the same but for rounding. (On GPUs that turns
+  then everything is compiled as written, to find out whether a fault lies in
+  the rewriting. Numbers are the same but for rounding. (On GPUs that turns
   off what `compiler_options` has for them, so numbers may be wrong.)
   """
   return switched_platform() == "cpu" and not is_switched_to_plain()

@@ -22,7 +22,7 @@ def wait_for_all_hosts(name: str) -> None:
 def any_host(flag: bool) -> bool:
   """Returns whether a flag is set in any process.
 
-  Every process has to call it, or the others wait for ever; likewise below.
+  Every process has to call this and the functions below, or the others wait.
   """
   if jax.process_count() == 1:
     return flag

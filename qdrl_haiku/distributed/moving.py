@@ -31,7 +31,7 @@ def move_member_to_all(
     index: int32 [], of the member.
     turn: the number of this move, see above.
   """
-  fetch = _on_shares(mesh, _fetch, sharding.REPLICATED)
+  fetch = _make_for_shares(mesh, _fetch, sharding.REPLICATED)
   return fetch(members, (index, jnp.int32(turn)))
 
 
@@ -85,11 +85,11 @@ def inherit_by_moving(
       lambda state: state[1] - first_turn < jnp.sum(is_child), replace,
       (members, first_turn))
 
-  move = _on_shares(mesh, local, (sharding.SHARDED, sharding.REPLICATED))
+  move = _make_for_shares(mesh, local, (sharding.SHARDED, sharding.REPLICATED))
   return move(members, (parents, first_turn))
 
 
-def _on_shares(
+def _make_for_shares(
   mesh: Mesh | None, function: Callable[..., Any], out_spec: Tree
 ) -> Callable[..., Any]:
   """Runs (axis name or None, members, replicated) -> tree on each share."""

@@ -1,4 +1,4 @@
-"""Imports brax quietly, and mends what newer versions of jax break in it."""
+"""Imports brax quietly, and repairs what newer versions of jax break in it."""
 
 import contextlib
 import importlib
@@ -29,7 +29,7 @@ def load_brax_class(name: str) -> Callable[..., Any]:
 
 
 def import_brax() -> None:
-  """Imports brax, and mends it."""
+  """Imports brax, and repairs it."""
   # Imported late: brax takes seconds, which other environments don't need.
   redirect_brax_mujoco_warnings()
   with quiet_brax_loading():

@@ -3,7 +3,7 @@
 Unlike with brax's own wrappers, physics always sees one flat batch, whatever
 the leading axes; the true successor observation survives an automatic reset;
 each episode starts from an initial state of its own; and states of `reset` have
-exactly the type of those of `step`, so that nothing is compiled twice.
+exactly the type of states of `step`, so that nothing is compiled twice.
 """
 
 import functools
@@ -67,7 +67,7 @@ class Environment(interface.BatchedEnvironment):
       functools.partial(_step_by, env, self._defaults) if self._defaults
       else env.step)
     self.action_spec = validation.declared_action(env)
-    self._of_batch = self._traced()
+    self._batch_functions = self._traced()
     # Jitted also because eager code would return one buffer under two names
     # (brax's metrics are all one zero), and such a state cannot be donated.
     self._reset = jax.jit(self._reset_batch)
@@ -129,7 +129,7 @@ class Environment(interface.BatchedEnvironment):
       pool: initial states of `reset`, leaves [..., I, ...]: the j-th automatic
         reset of an instance, j from 0, takes state j modulo I. With None, each
         step in which any episode ends draws one for every instance.
-      tunables: values [...] by name, of those that aren't to be the defaults.
+      tunables: values [...] by name; the others have their defaults.
 
     Returns:
       The state in which to act next. `reward`, `done` and `metrics` are those
@@ -142,7 +142,7 @@ class Environment(interface.BatchedEnvironment):
         key: [...], from which the instance's later episodes are drawn,
         state_descriptor and next_state_descriptor: [..., D], of `obs` and of
           `next_observation`, if the environment has one,
-        objectives: [..., M], of this step, likewise.
+        objectives: [..., M], of this step, if the environment has some.
     """
     shape = state.done.shape
     if unknown := ", ".join(tunables.keys() - self.tunables.keys()):
@@ -167,7 +167,7 @@ class Environment(interface.BatchedEnvironment):
   def _reset_batch(self, key: Key) -> State:
     """Resets B instances: one key each, [B]."""
     key, reset_key = jnp.unstack(jax.vmap(jax.random.split)(key), axis=1)
-    reset, _ = self._of_batch
+    reset, _ = self._batch_functions
     zero = jnp.zeros(key.shape, jnp.float32)
     none = zero.astype(jnp.int32)
     state = self._observe(reset(reset_key), key, none)
@@ -182,7 +182,7 @@ class Environment(interface.BatchedEnvironment):
     if tunables:
       env_state = self._tuned(tunables, state.pipeline_state, action)
     else:
-      env_state = self._of_batch[1](state.pipeline_state, action)
+      env_state = self._batch_functions[1](state.pipeline_state, action)
     reward = env_state.reward.astype(jnp.float32)
     done = env_state.done != 0
     truncated = env_state.info.get("truncation", jnp.zeros_like(done)) != 0

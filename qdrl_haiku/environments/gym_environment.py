@@ -147,7 +147,7 @@ def make_gym_robot(
   Args:
     name: in `gym_tasks.TASKS`, such as "Hopper-v5".
     descriptor: "feet", which of them touch the ground, or "position", where on
-      the floor the robot is; by default the first of these that there is.
+      the floor the robot is; by default "feet" for robots with feet.
     **kwargs: of Gymnasium's constructor, such as `ctrl_cost_weight`; `xml_file`
       and `frame_skip` too.
 

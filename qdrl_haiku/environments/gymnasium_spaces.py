@@ -1,7 +1,7 @@
 """Says what of Gymnasium's spaces can be learned with.
 
 Images of uint8 are observed as they are, other Boxes and MultiBinaries as flat
-vectors of floats, Discretes one-hot, Dicts and Tuples as trees of these.
+vectors of floats, Discretes one-hot, Dicts and Tuples as trees of arrays.
 Actions are the vector of a Box, scaled from [-1, 1], or one of a Discrete.
 """
 

@@ -26,12 +26,12 @@ class GymnaxEnvironment:
   def __init__(self, env: Any, params: Any) -> None:
     """Wraps gymnax's environment with the parameters that it is given."""
     self._env, self._params = env, params
-    self._seen, self._done = (
+    self._seen_space, self._act_space = (
       env.observation_space(params), env.action_space(params))
     self._dtype = bool if env.name.endswith("-MinAtar") else jnp.float32
     self.action_spec: specs.Action = (
-      specs.Discrete(int(self._done.n)) if hasattr(self._done, "n")
-      else specs.Continuous(math.prod(self._done.shape)))
+      specs.Discrete(int(self._act_space.n)) if hasattr(self._act_space, "n")
+      else specs.Continuous(math.prod(self._act_space.shape)))
 
   def reset(self, rng: Key) -> State:
     """Draws an initial state."""
@@ -45,8 +45,9 @@ class GymnaxEnvironment:
     before, key = state.pipeline_state
     key, step_key = jax.random.split(key)
     if isinstance(self.action_spec, specs.Continuous):
-      low, high = jnp.asarray(self._done.low), jnp.asarray(self._done.high)
-      share = (jnp.clip(action, -1, 1).reshape(self._done.shape) + 1) / 2
+      space = self._act_space
+      low, high = jnp.asarray(space.low), jnp.asarray(space.high)
+      share = (jnp.clip(action, -1, 1).reshape(space.shape) + 1) / 2
       action = low + share * (high - low)
     obs, after, reward, terminated, _ = self._env.step_env(
       step_key, before, action, self._params)
@@ -56,8 +57,8 @@ class GymnaxEnvironment:
 
   def _observed(self, observation: Array) -> Array:
     """Returns what gymnax observes, as agents see it."""
-    if hasattr(self._seen, "n"):
-      return jax.nn.one_hot(observation, self._seen.n)
+    if hasattr(self._seen_space, "n"):
+      return jax.nn.one_hot(observation, self._seen_space.n)
     seen = observation.astype(self._dtype)
     return seen if seen.ndim == 3 else seen.reshape(-1)
 

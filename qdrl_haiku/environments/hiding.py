@@ -97,15 +97,15 @@ class Hidden(Around):
 
   def reset(self, rng: Key) -> State:
     """Draws an initial state."""
-    return self._seen(self.env.reset(rng))
+    return self._hide(self.env.reset(rng))
 
   def step(self, state: State, action: Array, *tunables: Tree) -> State:
     """Advances by one step; args are those of `Wrapper.step`."""
     info = dict(state.info)
     state = state.replace(obs=info.pop("whole_observation"), info=info)
-    return self._seen(self.env.step(state, action, *tunables))
+    return self._hide(self.env.step(state, action, *tunables))
 
-  def _seen(self, state: State) -> State:
+  def _hide(self, state: State) -> State:
     """Keeps what the environment observes, and shows a part of that."""
     info = {**state.info, "whole_observation": state.obs}
     return state.replace(obs=self.see(state.obs), info=info)

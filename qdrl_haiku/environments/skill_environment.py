@@ -95,7 +95,7 @@ class SkillEnvironment(BatchedEnvironment):
     # The inner environment reads neither observation nor skill.
     state = self.env.step(state, action, pool, *more)
     ended = state.done[..., None] > 0
-    next_skill = jnp.where(ended, self._next(state, skill), skill)
+    next_skill = jnp.where(ended, self._next_skills(state, skill), skill)
     state = self._with_skill(state, skill, next_skill)
     if not self.keeps_returns:
       return state
@@ -144,7 +144,7 @@ class SkillEnvironment(BatchedEnvironment):
       jax.random.fold_in(key, prng.OfInstance.SKILL)))(keys.reshape(-1))
     return skill.reshape(*keys.shape, self.prior.size)
 
-  def _next(self, state: State, skill: Array) -> Array:
+  def _next_skills(self, state: State, skill: Array) -> Array:
     """Returns the skills of the next episodes, [..., K]."""
     if self.sampling == "episode":
       return self._draw(state)

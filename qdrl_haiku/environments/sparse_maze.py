@@ -11,7 +11,7 @@ from qdrl_haiku.environments.point_maze import MAX_STEP, PointMaze
 from qdrl_haiku.hyperparameter import Hyperparameter
 from qdrl_haiku.types import Array, Key
 
-_AT_GOAL = 0.1
+_GOAL_RADIUS = 0.1
 
 
 def _weight(of: str) -> Hyperparameter:
@@ -63,7 +63,7 @@ class SparseMaze(PointMaze):
     terms = {
       "moving": moved / MAX_STEP, "nearness": (far_before - far) / MAX_STEP,
       "progress": state.reward}
-    reward = at_goal = (far <= _AT_GOAL).astype(jnp.float32)
+    reward = at_goal = (far <= _GOAL_RADIUS).astype(jnp.float32)
     for name, term in terms.items():
       reward += tunables.get(name, 0.0) * term
     return state.replace(

@@ -1,4 +1,4 @@
-"""Checks of an environment of one instance; messages say how to mend it.
+"""Checks of an environment of one instance; messages say what to change.
 
 When an environment is wrapped, it is only traced, which costs no physics. A
 user's own is also run for a few steps, so that a NaN in it is reported by its
@@ -29,7 +29,7 @@ def check_valid_environment(env: object) -> None:
   if hasattr(env, "advance") and hasattr(env, "episode_length"):
     raise ValueError(
       f"env={name} is any number of instances already, as environments.create "
-      "returns them; use it as it is, or give the one instance, `unwrapped`.")
+      "returns them; use it directly, or give the one instance, `unwrapped`.")
   advice = (
     "give an object with reset(key), step(state, action), observation_size and "
     "action_size (or observation_spec and action_spec).")

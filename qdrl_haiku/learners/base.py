@@ -1,7 +1,7 @@
 """Defines learners: records of pure functions over one agent.
 
 A learner has no key in its state, no population axis, no buffer and no device.
-A population is `jax.vmap` of these functions, and cloning an agent cannot clone
+A population is `jax.vmap` of such functions, and cloning an agent cannot clone
 its randomness, because keys are arguments.
 """
 
@@ -121,10 +121,10 @@ class Learner(NamedTuple):
       steps of one environment in their order, with `truncation` too: after a
       step that has one, or a discount of 0, others begin.
     sequence_length: L, of a learner from sequences.
-    burn_in: steps of these that it doesn't learn from: a batch is as many
-      sequences as have `batch_size` others.
-    stores: names of the transitions' extras that `update` learns from: of those
-      that `act` returns, or the environment has (see `types.Transition`).
+    burn_in: the first steps of a sequence, which it doesn't learn from: a batch
+      is as many sequences as have `batch_size` later steps.
+    stores: names of the transitions' extras that `update` learns from, which
+      `act` returns or the environment has (see `types.Transition`).
     memory: () -> what an agent remembers where an episode begins, any tree of
       arrays without leading axes; () for most. Actors put it back where an
       episode ends, and carry it on from rollout to rollout, also in a member
@@ -170,7 +170,7 @@ class Descent(NamedTuple):
     loss: [], before the step.
     more: the loss function's auxiliary outputs.
     params: after the step.
-    optimizer_state: likewise.
+    optimizer_state: after the step.
     gradient_norm: [], before it was clipped.
   """
 

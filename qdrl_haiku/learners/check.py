@@ -70,7 +70,7 @@ def check(
   done = specs.action_spec(action_size)
   observations = specs.shapes(observed, _NUM_ENVS)
   acted = _check_acting(shapes, state, hyperparams, observations, done)
-  extras |= _stored(learner, acted.extras)
+  extras |= _stored_extras(learner, acted.extras)
   if missing := {*learner.stores} - extras.keys():
     raise ValueError(
       f"the learner stores {', '.join(sorted(missing))}, which transitions "
@@ -144,7 +144,7 @@ def check_learner_functions(learner: Learner) -> None:
         f"take {number} arguments; {fix}")
 
 
-def _stored(
+def _stored_extras(
   learner: Learner, extras: Mapping[str, types.Tree]
 ) -> dict[str, types.Tree]:
   """Returns shapes of one transition's extras that are stored of `act`'s."""

@@ -23,8 +23,8 @@ class Kind(NamedTuple):
       field `target_critic_params`.
     genotype: the type of what a repertoire stores of an agent.
     optimizer: of the policy and of the critics.
-    constrain_policy: (parameters) -> parameters, after each step.
-    constrain_critics: likewise.
+    constrain_policy: (parameters) -> parameters, after each of its steps.
+    constrain_critics: the same for the critics' parameters.
   """
 
   state: type[types.State]

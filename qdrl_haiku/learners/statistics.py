@@ -24,7 +24,7 @@ class ObservationStatistics(NamedTuple):
     num_observations: [], how many, a float32. Once it is so large that adding
       a batch's no longer changes it, old observations are forgotten.
     mean: [O], or a tree like observations, None in the place of integers.
-    variance: likewise, the mean of (observation - mean)^2.
+    variance: a tree like `mean`, the mean of (observation - mean)^2.
   """
 
   num_observations: types.Array

@@ -101,7 +101,7 @@ def diayn_sphere_reward(
 
   Args:
     parameters: see `diayn_sphere_discriminator_loss`.
-    skill: likewise.
+    skill: see there.
     log_prior: see `diayn_reward`; -log(2 pi) on the circle and -log(4 pi) on
       the sphere if it is uniform.
 
@@ -143,7 +143,7 @@ def diayn_normal_reward(
 
   Args:
     parameters: see `diayn_normal_discriminator_loss`.
-    skill: likewise.
+    skill: see there.
     log_prior: see `diayn_reward`.
 
   Returns:

@@ -20,7 +20,8 @@ def ppo_log_ratio(
 
   Args:
     log_prob: [], of the action taken, by the policy that learns.
-    behaviour_log_prob: [], likewise, by the policy that acted; no gradient.
+    behaviour_log_prob: [], of that action by the policy that acted; no
+      gradient.
 
   Returns:
     [], min(log_prob - behaviour_log_prob, 20).
@@ -43,7 +44,7 @@ def ppo_policy_loss(
 
   Args:
     log_prob: [], see `ppo_log_ratio`.
-    behaviour_log_prob: [], likewise.
+    behaviour_log_prob: [], see `ppo_log_ratio`.
     advantage: [], of that action, see `ppo_advantages`.
     clip_epsilon: [], >= 0.
 

@@ -15,7 +15,7 @@ class Candidates(NamedTuple):
 
   genotypes: Tree
   fitness: Array  # float32 [B], with one sign of zero.
-  descriptors: Array  # float32 [B, D], likewise.
+  descriptors: Array  # float32 [B, D], with one sign of zero.
   extras: dict[str, Tree]  # What is kept beside them.
   valid: Array  # bool [B], whether all of an individual is finite.
   hashes: tuple[Array, Array]  # uint32 [B] each, of the genotypes.

@@ -71,7 +71,7 @@ class Repertoire:
       genotype: an example of one genotype, or its shapes and dtypes: any tree
         of booleans, integers and floats.
       tessellation: of C cells; copied, so that the repertoire can be donated.
-      extras: an example, likewise, of what is kept of each elite beside it.
+      extras: by name, examples of what is kept beside each elite.
       container: the name of the container that shows it.
     """
     num_cells = tessellation.num_cells

@@ -4,7 +4,7 @@
     centroids of the cells, unless there are none
     cells [N], which are occupied    num_outside []
     genotypes/<path/of/leaf> [N, ...], where row i is of cells[i]
-    extras/<path/of/leaf> [N, ...], likewise
+    extras/<path/of/leaf> [N, ...], in the same order
     config, JSON: format, version, container, tessellation, genotype, extras,
       config
 
@@ -150,7 +150,7 @@ def open_stored_repertoire(
         raise ValueError(
           f"its format is {record['format']}, and this version"
           f" ({__version__}) reads {_FORMAT}")
-      yield arrays, _as_of_now(record)
+      yield arrays, _current_record(record)
     # A damaged file can make NumPy, zipfile and json raise nearly anything.
     except Exception as error:
       raise ValueError(
@@ -158,7 +158,7 @@ def open_stored_repertoire(
         f" {error or type(error).__name__}") from error
 
 
-def _as_of_now(record: dict[str, Any]) -> dict[str, Any]:
+def _current_record(record: dict[str, Any]) -> dict[str, Any]:
   """Returns a file's record; 0.4 knew containers by their tessellations."""
   cells = record["tessellation"]
   name = {"none": "dominated_novelty"}.get(cells["kind"], "cells")

@@ -89,7 +89,7 @@ def make_sac_networks(
       and joined as `specs.as_vector` says, but for networks of a user's own.
     action_size: A, >= 1, or the spec of actions.
     config: what shapes the networks.
-    own: networks that take the place of these.
+    own: networks that take the place of the package's.
     cell: of encoders, for networks that are recurrent, see `recurrent`; their
       parameters have one for both critics.
 

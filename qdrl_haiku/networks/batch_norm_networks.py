@@ -95,10 +95,10 @@ def make_xqc_networks(
   critics have four layers of 512 units, their policy four of 256.
 
   Args:
-    observation_size: see `make_sac_networks`, likewise those after it.
-    action_size: A.
+    observation_size: O, >= 1, or the spec of observations.
+    action_size: A, >= 1, or the spec of actions.
     config: what shapes the networks.
-    own: networks that take the place of these.
+    own: networks that take the place of the package's.
     num_atoms: K, of each critic's distribution of values, >= 2.
   """
   check_count("num_atoms", num_atoms, 2)

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 from qdrl_haiku import specs, types
 
 # (channels, size of the window, stride, which divides it) of each.
-_OF_SMALL = ((16, 3, 1),)
-_OF_LARGE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
+_SMALL_LAYERS = ((16, 3, 1),)
+_LARGE_LAYERS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
 # The least sides of which these leave anything.
 _SMALL, _LARGE = 3, 36
 
@@ -48,7 +48,7 @@ def see(
   for x, of in zip(*map(jax.tree.leaves, (observation, spec)), strict=True):
     vector = specs.as_vector(x, of)
     if specs.is_image(of):
-      layers = _OF_LARGE if min(of.shape[:2]) >= _LARGE else _OF_SMALL
+      layers = _LARGE_LAYERS if min(of.shape[:2]) >= _LARGE else _SMALL_LAYERS
       x = vector.reshape(x.shape)
       for i, (channels, size, stride) in enumerate(layers):
         linear = hk.Linear(channels, w_init=init, name=f"convolution_{i}")

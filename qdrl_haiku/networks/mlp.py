@@ -31,7 +31,7 @@ class MLP(hk.Module):
       layer_norm: whether LayerNorm, with learned scale and offset, stands
         before each activation (Ba et al., arXiv 1607.06450, eq. 4).
       hidden_init: of hidden layers' weights; None for Haiku's truncated normal.
-      final_init: of the last layer's weights; None likewise.
+      final_init: of the last layer's weights; None for Haiku's, too.
       name: the prefix of its parameters' names.
     """
     super().__init__(name=name)

@@ -88,7 +88,7 @@ def own_network(
     role,
     lambda key, *inputs: network.in_training(network.init(key), *inputs)[0],
     [specs.shapes(x, *axes) for x in inputs], (*axes, *outputs))
-  return network if axes == _AXES else _of_any_axes(network, inputs)
+  return network if axes == _AXES else _flatten_axes(network, inputs)
 
 
 def own_critics(
@@ -186,7 +186,7 @@ def _transformed(
     lambda params, *inputs: made.apply(base.Variables(params, {}), *inputs))
 
 
-def _of_any_axes(
+def _flatten_axes(
   network: base.Network, inputs: Sequence[specs.Observation]
 ) -> base.Network:
   """Lets a network of batches [B, ...] take inputs with any leading axes."""

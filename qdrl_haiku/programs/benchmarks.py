@@ -87,7 +87,7 @@ def benchmark_generations(
     state, trained = made.train(carried[0], initial.pool, run_key)
     return made.evaluate(state, trained, initial.evaluation, run_key)
 
-  seconds, carried = _timed(train_generation, carried, repetitions)
+  seconds, carried = _time_calls(train_generation, carried, repetitions)
   median = statistics.median(seconds)
   rates = {
     name.removeprefix("training/"): x
@@ -95,7 +95,7 @@ def benchmark_generations(
       setup, jax.device_get(carried[1]), median).items()}
   return {
     **rates,
-    **_of_peak(setup, rates["updates_per_second"]),
+    **_peak_columns(setup, rates["updates_per_second"]),
     "generation_seconds": median,
     "repetitions": len(seconds),
     "compile_seconds": compile_seconds,
@@ -141,7 +141,7 @@ def benchmark_updating(
   updates = (
     plan.num_iterations * plan.num_updates * setup.learner.batches_per_update)
   rate = setup.config.population_size * updates / seconds
-  return {"updates_per_second": rate, **_of_peak(setup, rate)}
+  return {"updates_per_second": rate, **_peak_columns(setup, rate)}
 
 
 def benchmark_exploiting(
@@ -248,7 +248,7 @@ def _compiled(function: Callable[..., Any], **more: Any) -> Any:
   return jax.jit(function, compiler_options=options, **more)
 
 
-def _of_peak(setup: Setup, updates_per_second: float) -> dict[str, float]:
+def _peak_columns(setup: Setup, updates_per_second: float) -> dict[str, float]:
   """Returns the FLOP/s of updates at a rate, beside the machine's peak."""
   assert setup.mesh is not None
   flops, peak = benchmark_flops_per_update(setup), _matmul_peak(setup.mesh)
@@ -295,10 +295,10 @@ def measure_median_seconds(
   one.
   """
   state = jax.block_until_ready(call(state))
-  return statistics.median(_timed(call, state, repetitions)[0])
+  return statistics.median(_time_calls(call, state, repetitions)[0])
 
 
-def _timed(
+def _time_calls(
   call: Callable[[Tree], Tree], state: Tree, repetitions: int
 ) -> tuple[list[float], Tree]:
   """Returns seconds of calls, each on the last result, and the final one."""

@@ -105,7 +105,7 @@ class TrainingConfig(Settings):
   def __post_init__(self) -> None:
     super().__post_init__()
     with checks.Refusals() as refusals:
-      for text, number in self._stored():
+      for text, number in self._replay_needs():
         if number > self.capacity:
           refusals.refuse(
             f"{text} is more than replay_capacity={self.capacity}; lower the "
@@ -119,9 +119,9 @@ class TrainingConfig(Settings):
   @property
   def least_capacity(self) -> int:
     """The least capacity by default: 100,000, or what other settings need."""
-    return max(_LEAST_REPLAY, *(number for _, number in self._stored()))
+    return max(_LEAST_REPLAY, *(number for _, number in self._replay_needs()))
 
-  def _stored(self) -> tuple[tuple[str, int], ...]:
+  def _replay_needs(self) -> tuple[tuple[str, int], ...]:
     """Returns settings, and the transitions that a replay has to hold."""
     n, size = self.n_step, self.num_envs
     return (

@@ -61,7 +61,7 @@ def train_members(
     updates; and the number of critic steps of each member, int32 [P].
   """
   iterations = config_lib.training_iterations(setup.config, setup.learner)
-  learn_anew = _from_rollout if setup.on_policy else _from_replay
+  learn_anew = _learn_from_rollout if setup.on_policy else _learn_from_replay
   warms_up = setup.config.random_warm_up and not setup.on_policy
 
   def iteration(members: Members, t: Array) -> tuple[Members, Tree]:
@@ -108,7 +108,7 @@ def train_members(
   return members, metrics, learned_iterations * per_iteration
 
 
-def _from_replay(
+def _learn_from_replay(
   setup: Setup, members: Members, hyperparams: Hyperparams,
   transitions: Transition, is_finite: Array, seen: Tree, keys: Key,
 ) -> tuple[Members, _Row, Array]:
@@ -136,11 +136,11 @@ def _from_replay(
   return members._replace(learner=states, replay=buffers), rows, can_learn
 
 
-def _from_rollout(
+def _learn_from_rollout(
   setup: Setup, members: Members, hyperparams: Hyperparams,
   transitions: Transition, is_finite: Array, seen: Tree, keys: Key,
 ) -> tuple[Members, _Row, Array]:
-  """Learns from what was just collected, see `_from_replay`."""
+  """Learns from what was just collected, see `_learn_from_replay`."""
   can_learn = jnp.any(is_finite, axis=(1, 2))
   rollouts = jax.vmap(members_lib.rollout_without_nonfinite)(
     transitions, is_finite)

@@ -233,7 +233,7 @@ def rollout_without_nonfinite(
 
 
 def member_transition_example(setup: Setup) -> Transition:
-  """Returns shapes and dtypes of one transition as it is learned from."""
+  """Returns shapes and dtypes of one transition, as learned from."""
   learner = setup.learner
 
   def one_step(key: Key) -> Transition:

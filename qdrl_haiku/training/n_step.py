@@ -26,9 +26,9 @@ class Windows(NamedTuple):
   # From the first step's observation to the last one's next observation, leaves
   # [...]; its reward and discount are those of the first.
   transition: Transition
-  rewards: Array  # [n - 1, ...], of the others, 0 after the last.
-  discounts: Array  # [n - 1, ...], likewise, 1 after the last.
-  is_inside: Array  # bool [n - 1, ...], whether they are there.
+  rewards: Array  # [n - 1, ...], of the later steps, 0 after the last.
+  discounts: Array  # [n - 1, ...], of the later steps, 1 after the last.
+  is_inside: Array  # bool [n - 1, ...], whether there is such a step.
 
 
 def sample_n_step(

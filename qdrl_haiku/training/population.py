@@ -209,7 +209,7 @@ def inherit_in_population(
   else:
     learner, turn = moving.inherit_by_moving(mesh, learner, parents, turn)
     if not setup.on_policy:
-      # In place: the parents of those that aren't finite are.
+      # In place, since a non-finite member's parent is finite, no child.
       buffers, turn = moving.inherit_by_moving(
         mesh, buffers, sources, turn, in_place=True)
   if setup.abilities.copies_states:

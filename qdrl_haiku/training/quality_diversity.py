@@ -163,7 +163,8 @@ def _evaluate(
     generation=generation, emitter=emitter_state, repertoire=contents,
     describer=described_by)
   if setup.trains_members:
-    report = _of_members(setup, report, _told(state), _told(after))
+    report = _report_members(
+      setup, report, _pbt_state(state), _pbt_state(after))
   return after, report
 
 
@@ -190,19 +191,19 @@ def _restart(setup: Setup, state: State, run_key: Key) -> State:
   """Replaces members by new ones; those made of elites keep their networks."""
   fresh = members_lib.new_members(setup, run_key, state.generation)
   is_sampled = sharding.shard_into_slots(
-    setup.mesh, _told(state).sampled_cells >= 0)
+    setup.mesh, _pbt_state(state).sampled_cells >= 0)
   learners = trees.choose_rows(
     is_sampled, state.members.learner, fresh.learner)
   return state.with_members(fresh._replace(learner=learners))
 
 
-def _told(state: State) -> map_elites.PBTEmitterState:
+def _pbt_state(state: State) -> map_elites.PBTEmitterState:
   """Returns what the emitter of members knows of them."""
   assert isinstance(state.population, map_elites.PBTEmitterState)
   return state.population
 
 
-def _of_members(
+def _report_members(
   setup: Setup, report: GenerationReport, trained: map_elites.PBTEmitterState,
   told: map_elites.PBTEmitterState,
 ) -> GenerationReport:

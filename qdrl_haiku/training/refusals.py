@@ -7,10 +7,10 @@ from qdrl_haiku.training import config as config_lib
 from qdrl_haiku.training import search_spaces
 from qdrl_haiku.training.setup import Setup
 
-_OF_REPLAY = (
+_REPLAY_SETTINGS = (
   "batch_size", "grad_updates_per_step", "n_step", "replay_capacity",
   "min_replay_size", "random_shift", "random_warm_up", "inherit_replay")
-_OF_POPULATIONS = ("burn_in_period", "fitness", "fitness_window")
+_POPULATION_SETTINGS = ("burn_in_period", "fitness", "fitness_window")
 
 
 def check_setup(setup: Setup) -> None:
@@ -23,15 +23,15 @@ def check_setup(setup: Setup) -> None:
         search_spaces.check_search_space_value(
           learner.declared, name, value, where)
     for problem in (
-      *_of_n_step(setup), *_of_sequences(setup), *_of_repertoire(setup),
-      *_ignored(setup)
+      *_n_step_problems(setup), *_sequence_problems(setup),
+      *_repertoire_problems(setup), *_ignored_settings(setup)
     ):
       refusals.refuse(problem)
     if setup.trains_members:
       config_lib.training_iterations(setup.config, learner)
 
 
-def _of_n_step(setup: Setup) -> Iterator[str]:
+def _n_step_problems(setup: Setup) -> Iterator[str]:
   """Says where there is no such thing as sums of rewards."""
   n, fix = setup.config.n_step, "take n_step=1."
   if n == 1:
@@ -50,7 +50,7 @@ def _of_n_step(setup: Setup) -> Iterator[str]:
       f"single steps; {fix}")
 
 
-def _of_sequences(setup: Setup) -> Iterator[str]:
+def _sequence_problems(setup: Setup) -> Iterator[str]:
   """Says where batches can't be of whole sequences, or replay of too few."""
   learner, config = setup.learner, setup.config
   if learner.learns_from != "sequences":
@@ -68,7 +68,7 @@ def _of_sequences(setup: Setup) -> Iterator[str]:
       f"{config.num_envs}; give {length * config.num_envs} or more.")
 
 
-def _of_repertoire(setup: Setup) -> Iterator[str]:
+def _repertoire_problems(setup: Setup) -> Iterator[str]:
   """Says what of a repertoire's settings doesn't fit the others."""
   qd, env = setup.map_elites, setup.eval_env
   if qd is None:
@@ -134,18 +134,19 @@ def _of_repertoire(setup: Setup) -> Iterator[str]:
       "take another container.")
 
 
-def _ignored(setup: Setup) -> Iterator[str]:
+def _ignored_settings(setup: Setup) -> Iterator[str]:
   """Says which settings have no effect, but aren't at their defaults."""
   reasons = {"rollout_length": "the learner learns from replay"}
   if not specs.has_images(setup.env.observation_spec):
     reasons["random_shift"] = "no image [height, width, channels] is observed"
   if setup.on_policy:
-    reasons = dict.fromkeys(_OF_REPLAY, "the learner learns from rollouts")
+    reasons = dict.fromkeys(
+      _REPLAY_SETTINGS, "the learner learns from rollouts")
   if setup.map_elites is not None:
     if setup.evaluate is not None:
       yield "evaluate has no effect with map_elites; leave it at None."
     reasons |= dict.fromkeys(
-      _OF_POPULATIONS, "a repertoire's agents are judged by their returns")
+      _POPULATION_SETTINGS, "a repertoire's agents are judged by their returns")
   for name, why in reasons.items():
     value = getattr(setup.config, name)
     default = getattr(config_lib.TrainingConfig, name)

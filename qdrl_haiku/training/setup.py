@@ -256,12 +256,12 @@ class Setup(NamedTuple):
     shared = () if known is None else (known,)
     if self.mesh is None:
       return functools.partial(function, self, *shared)
-    setup = self._replace(learner=_in_loops(self.learner))
+    setup = self._replace(learner=_looping_learner(self.learner))
     return sharding.run_on_shards(
       self.mesh, lambda shared, trees: function(setup, *shared, *trees), shared)
 
 
-def _in_loops(learner: learners.Learner) -> learners.Learner:
+def _looping_learner(learner: learners.Learner) -> learners.Learner:
   """Returns a learner that acts in a loop over members on a CPU."""
   # Updates are in another, all of an iteration in turn (`learning.learn`).
   return learner._replace(

@@ -97,11 +97,11 @@ class InitialStates(NamedTuple):
 class Trained(NamedTuple):
   """Holds the results of training before agents are evaluated."""
 
-  # Without a repertoire, whose emitter has them otherwise: by name, [S], means
-  # over the generation's updates, NaN if there was none.
+  # Of members without a repertoire, by name, [S]: means over the generation's
+  # updates, NaN if there was none. With a repertoire its emitter has them.
   metrics: Tree = ()
-  num_updates: Tree = ()  # int32 [S], critic steps; likewise.
-  # With one: the `map_elites.Elite`s to be evaluated, leaves [B, ...].
+  num_updates: Tree = ()  # Of the same members, int32 [S], critic steps.
+  # With a repertoire: the `map_elites.Elite`s to be evaluated, leaves [B, ...].
   offspring: Tree = ()
 
 

@@ -13,7 +13,7 @@ from absl import app, flags
 from absl.testing import flagsaver
 from matplotlib.figure import Figure
 
-from qdrl_haiku.programs.experiment import Program
+from qdrl_haiku.programs.experiment import Launcher
 
 LAUNCHERS = pathlib.Path(__file__).parents[2] / "launchers"
 
@@ -59,7 +59,7 @@ def start(name, *arguments):
     patch.setattr(sys, "argv", [str(LAUNCHERS / f"{name}.py"), *arguments])
     patch.setattr(app, "run", _run)
     # Settings that command lines don't have are tested by them all the same.
-    patch.setattr(Program, "flags", Program.settings)
+    patch.setattr(Launcher, "flags", Launcher.settings)
     patch.setattr(Figure, "savefig", _make)
     # An error that ends a process silences what comes after.
     patch.setattr(logging.root.manager, "disable", 0)

@@ -155,7 +155,7 @@ def test_presets_are_tables(capsys, tmp_path, monkeypatch, started):
   assert len(presets) >= 6
   offered = {
     name: {x for x, y in program.settings().items() if y.declared.offered}
-    for name, program in experiment.PROGRAMS.items()}
+    for name, program in experiment.LAUNCHERS.items()}
   # Wherever a run is.
   process = config.config_tree_flags(devices.ProcessConfig()).keys()
   for preset in presets:

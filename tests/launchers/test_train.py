@@ -185,7 +185,7 @@ _TO_GO_ON = "go on with --resume --logdir=new"
    "error: all members have diverged. What the run left is in new."),
   (runs.Diverged("all members have diverged."), 1, "error: all members have"),
   (runs.Interrupted("stopped"), runs.INTERRUPTED, f"stopped; {_TO_GO_ON}"),
-  (PermissionError("denied"), 1, f"denied; .* whole: mend it, and {_TO_GO_ON}"),
+  (PermissionError("denied"), 1, f"denied; .* whole: fix it, and {_TO_GO_ON}"),
   (MemoryError(), 1, "error: the memory ran out; what was written before")])
 def test_each_way_to_end_has_a_documented_exit_code(
   error, code, message, folder, capsys, monkeypatch

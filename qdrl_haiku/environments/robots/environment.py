@@ -127,7 +127,7 @@ class Robot:
     physics, _ = jax.lax.scan(
       substep, state.pipeline_state, length=self._num_substeps)
     if self.backend == "mjx":
-      physics = _of_this_moment(self.sys, physics)
+      physics = _with_current_sensors(self.sys, physics)
     before, after = (
       RobotState(self.model, x, state.info["goal"], self.dt)
       for x in (state.pipeline_state, physics))
@@ -194,7 +194,7 @@ def _plain(x: Any) -> list[float]:
   return [float(f"{number:.7g}") for number in np.asarray(x).tolist()]
 
 
-def _of_this_moment(sys: Any, physics: Any) -> Any:
+def _with_current_sensors(sys: Any, physics: Any) -> Any:
   """Returns MJX's state with places, speeds and sensors of its `q` and `qd`.
 
   MuJoCo's step ends with those of before; forces and accelerations stay so.

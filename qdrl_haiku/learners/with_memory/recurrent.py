@@ -35,7 +35,7 @@ def recurrent(
     observation_size: O, or the spec of observations.
     cell: of the encoders.
     length: L, steps of sequences from replay.
-    burn_in: how many of these aren't learned from.
+    burn_in: how many first steps of a sequence aren't learned from.
 
   Returns:
     The learner; its state is that of the given one.

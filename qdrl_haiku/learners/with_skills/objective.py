@@ -57,12 +57,12 @@ class SkillSteps(NamedTuple):
 
   Attributes:
     observation: [..., O], or a tree, without the skill.
-    next_observation: likewise.
+    next_observation: of the same kind.
     skill: [..., K].
     descriptor: [..., D], or None where it wasn't stored.
-    next_descriptor: [..., D], likewise.
-    skill_return: [...], return of the latest whole episode of the skill,
-      likewise; see `environments.SkillEnvironment`.
+    next_descriptor: [..., D], or None.
+    skill_return: [...], return of the latest whole episode of the skill, or
+      None; see `environments.SkillEnvironment`.
   """
 
   observation: types.Tree
@@ -79,7 +79,7 @@ class SkillGenotype(NamedTuple):
   Attributes:
     agent: the base learner's genotype.
     learned: see `SkillState`.
-    observation_statistics: likewise.
+    observation_statistics: see `SkillState`.
   """
 
   agent: types.Tree

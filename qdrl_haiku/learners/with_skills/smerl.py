@@ -58,7 +58,7 @@ def smerl_objective(
   Epsilon is a share of |R*|. The paper's R* is the return of an optimal policy,
   and the authors' code is given R* - epsilon for each task. Here R* is the
   target, or else the mean return of the best episodes: an average of rate 0.01
-  over the batches' means of those returns that are within epsilon of it. The
+  over the batches' means of all returns that are within epsilon of it. The
   paper estimates R(pi) by the return of the step's own episode, which isn't
   known here: a step is stored, once, and may be learned from, while its episode
   goes on. So it's the return of the skill's latest whole episode in that

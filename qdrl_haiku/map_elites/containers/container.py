@@ -1,4 +1,4 @@
-"""Containers: who stays of those that were evaluated, and what is shown.
+"""Containers: which evaluated individuals stay, and what is shown.
 
 A user's own is one more `Container`: its state, here the contents, is any tree;
 a repertoire is what it shows of that to emitters, scores, pictures and files.

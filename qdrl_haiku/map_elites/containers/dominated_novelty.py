@@ -74,7 +74,7 @@ def _places(
   by_worth = jnp.argsort(-worth, stable=True)
   kept_in_order = scattered(by_worth, numbers < num_places) & takes_part[order]
   kept = scattered(order, kept_in_order)
-  # The first newcomers get the places of those that leave.
+  # The first newcomers get the places of leaving individuals.
   stays = kept[:num_places]
   free = jnp.argsort(
     jnp.where(stays, 2, jnp.where(known.occupied, 0, 1)), stable=True)

@@ -225,10 +225,10 @@ def _ranked(
   """Decides by fronts, then by crowding, as a `StaysFn` of one group."""
   ranks = pareto.front_ranks(objectives, present)
   distances = pareto.crowding_distances(objectives, ranks, present)
-  return _first(size, present, ranks, -distances)
+  return _are_first(size, present, ranks, -distances)
 
 
-def _first(size: int, present: Array, *keys: Array) -> Array:
+def _are_first(size: int, present: Array, *keys: Array) -> Array:
   """Returns which are among the first when they are sorted, bool [N]."""
   order = candidates.order_of_candidates(~present, *keys)
   return present & jnp.zeros_like(present).at[order[:size]].set(True)
@@ -253,4 +253,4 @@ def _strongest(
   k = round(math.sqrt(present.size))
   nearest = jax.lax.top_k(-jnp.where(others, squares, jnp.inf), k)[0]
   density = 1 / (jnp.sqrt(-nearest[:, -1]) + 2)
-  return _first(size, present, raw + density)
+  return _are_first(size, present, raw + density)

@@ -25,8 +25,8 @@ def dominates(better: Array, worse: Array) -> Array:
 def front_ranks(objectives: Array, present: Array) -> Array:
   """Returns how many fronts are before each individual's, N for absent ones.
 
-  The first front is of those that none dominates, the next of those that none
-  dominates when the first has been taken away, and so on (Deb et al., 2002).
+  In the first front are individuals that none dominates, in the next one those
+  that none dominates without the first front, and so on (Deb et al., 2002).
   """
   better = dominates(objectives[:, None], objectives)
 

@@ -63,7 +63,7 @@ class DeepArchive(NamedTuple):
 
   genotypes: Tree  # Leaves [S, ...].
   fitness: Array  # float32 [S], the mean of all evaluations; -inf where free.
-  descriptors: Array  # float32 [S, D], likewise; 0 where a place is free.
+  descriptors: Array  # float32 [S, D], means too; 0 where free.
   # By name, leaves [S, ...]; among them `num_evaluations`, int32, 0 where free.
   extras: dict[str, Tree]
   ranks: Array  # int32 [S], how many of its cell are fitter; S where free.
@@ -158,7 +158,7 @@ def _draw(archive: DeepArchive, key: Key) -> tuple[Tree, DeepArchive]:
 def _tell(
   archive: DeepArchive, fitness: Array, descriptors: Array
 ) -> DeepArchive:
-  """Moves the means of those that were drawn towards what was seen now."""
+  """Moves the means of drawn elites towards what was seen of them now."""
   counts = _take(archive.num_evaluations, archive.drawn, 0) + 1
 
   def moved(means: Array, seen: Array) -> Array:
@@ -185,7 +185,7 @@ def _add(archive: DeepArchive, evaluated: Evaluated) -> DeepArchive:
   # All together, those that are known first.
   old, added = slice(num_places), slice(num_places, None)
   fitness = jnp.concatenate([archive.fitness, new.fitness])
-  cells, order = _in_cells(archive, new, fitness)
+  cells, order = _order_in_cells(archive, new, fitness)
   ranks = _ranks(cells[order], order)
   kept = (cells < num_cells) & (ranks < num_places // num_cells)
   places = _places(kept, order, num_places)
@@ -214,7 +214,7 @@ def _add(archive: DeepArchive, evaluated: Evaluated) -> DeepArchive:
       archive.num_outside, new.valid & outside))
 
 
-def _in_cells(
+def _order_in_cells(
   archive: DeepArchive, new: candidates.Candidates, fitness: Array
 ) -> tuple[Array, Array]:
   """Returns all cells, C for what isn't kept; and an order by cell and rank."""

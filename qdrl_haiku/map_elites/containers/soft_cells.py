@@ -47,9 +47,9 @@ def soft_cells(
 ) -> Container:
   """Keeps the fittest of each cell, and thresholds that grow slowly.
 
-  A cell's threshold, by which `cma_emitter` ranks, is the extra `THRESHOLD`. It
-  moves towards the mean fitness of those that exceed it: of n in a batch by
-  1 - (1 - learning rate)^n.
+  A cell's threshold, by which `cma_emitter` ranks, is the extra `THRESHOLD`.
+  Where n individuals of a batch exceed a threshold, it moves towards their mean
+  fitness, by the share 1 - (1 - learning rate)^n.
 
   Args:
     tessellation: of C cells.

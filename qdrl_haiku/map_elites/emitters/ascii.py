@@ -27,7 +27,8 @@ class Episodes(NamedTuple):
 
   Attributes:
     observation: leaves [B, T, ...]; after an episode's end its last one.
-    action: [B, T, A], likewise; None of an elite's own.
+    action: [B, T, A], with the last one after the end; None where an elite
+      acts by its own policy.
     to_go: [B, T], the discounted sum of rewards from a step on, 0 after the
       end.
     length: int32 [B]; 0 if not all of an episode is finite.
@@ -51,8 +52,8 @@ def ascii_emitter(
   """Makes the emitter of ASCII-MAP-Elites.
 
   The container keeps an episode of each elite. Parents are drawn uniformly from
-  the occupied cells, and for each an episode of those that the emitter was told
-  of last.
+  the occupied cells, and for each parent one of the episodes that the emitter
+  was told of last.
 
   Args:
     cross: makes offspring of parents and episodes.

@@ -75,7 +75,7 @@ def cma_es(
     unused = jax.random.key(0)
 
   def init_one(mean: Array) -> Any:
-    return _in_32_bits(strategy.init(unused, mean, defaults))
+    return _to_32_bits(strategy.init(unused, mean, defaults))
 
   def ask(states: Tree, key: Key) -> tuple[Array, Tree]:
     return _one_after_the_other(ask_one)(
@@ -85,7 +85,7 @@ def cma_es(
     # evosax's own would decompose the covariance again.
     noise = jax.random.normal(key, (population_size, size))
     noise = (noise @ jnp.diag(state.D).T) @ state.B.T
-    return _in_32_bits(state.mean + state.std * noise)
+    return _to_32_bits(state.mean + state.std * noise)
 
   def tell_one(
     state: Any, points: Array, ranks: Array, num_parents: Array
@@ -97,7 +97,7 @@ def cma_es(
     params = defaults.replace(weights=weights, **_learning_rates(size, weights))
     told = strategy.tell(unused, points, own, state, params)[0]
     C, B, D = evosax_lib.eigen_decomposition(told.C)
-    return _in_32_bits(told.replace(C=C, B=B, D=D))
+    return _to_32_bits(told.replace(C=C, B=B, D=D))
 
   def can_go_on_one(state: Any) -> Array:
     numbers = (state.mean, state.std, state.p_std, state.p_c, state.C)
@@ -111,7 +111,7 @@ def cma_es(
     population_size=population_size)
 
 
-def _in_32_bits(tree: Tree) -> Tree:
+def _to_32_bits(tree: Tree) -> Tree:
   """Returns float32 and int32 where float64 is enabled; none weakly typed."""
   return jax.tree.map(
     lambda x: jnp.array(
@@ -123,7 +123,7 @@ def _in_32_bits(tree: Tree) -> Tree:
 def _one_after_the_other(function: Callable[..., Any]) -> Callable[..., Any]:
   """Maps a function of one strategy over all of them in a loop, not a batch."""
   # LAPACK's decomposition of a batch waits for compute threads; with several
-  # devices it can deadlock, since all of these threads can be waiting.
+  # devices it can deadlock, since all compute threads can be waiting.
   return lambda *trees: jax.lax.map(lambda tree: function(*tree), trees)
 
 

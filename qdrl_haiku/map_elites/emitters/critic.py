@@ -83,8 +83,8 @@ def dcrl_emitter(
   """Makes the emitter of DCRL-MAP-Elites.
 
   Parents are drawn uniformly from the occupied cells; an individual's target
-  is its parent's descriptor, an injected one's that of an elite drawn
-  likewise, and a varied one's its own.
+  is its parent's descriptor. That of an injected one is an elite's, drawn in
+  the same way, and that of a varied one is its own descriptor.
 
   Args:
     teacher: whose critic and policy see targets, and whose rewards are

@@ -63,8 +63,8 @@ class Emitter(NamedTuple):
       their first axis, which is of agents that train; False for all others.
     extras: (state) -> by name what the container keeps with each individual of
       the last `ask`, leaves [B, ...]; zeros for those that it didn't make.
-    keep: (evaluated) -> likewise, of individuals that were `Evaluated`, whoever
-      made them, and the first ones too.
+    keep: (evaluated) -> by name what the container keeps with each `Evaluated`
+      individual, whoever made it, the first ones included.
   """
 
   init: Callable[[Key, Repertoire], Tree]

@@ -17,8 +17,8 @@ from qdrl_haiku.map_elites.emitters.cma_es import Strategies
 from qdrl_haiku.types import Array, Key, Tree
 
 GradientsFn = Callable[[Array], Array]
-"""Returns the gradients of the fitness and D descriptors at weights [N], such
-as `jax.jacrev` of a function that returns all of these: [1 + D, N]."""
+"""Returns the gradients of the fitness and D descriptors at weights [N], as
+[1 + D, N], such as `jax.jacrev` of a function that returns these numbers."""
 
 
 class Arborescences(NamedTuple):

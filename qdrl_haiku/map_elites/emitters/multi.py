@@ -118,7 +118,7 @@ def multi_emitter(
         start = sum(sizes[:i])
         own = jax.tree.map(lambda x: x[start : start + sizes[i]], own)
       else:
-        own = _own(state, i, own)
+        own = _pick_own(state, i, own)
       return part.tell(state.states[i], repertoire, own, key)
 
     numbers = jnp.arange(len(parts))[:, None]
@@ -207,7 +207,9 @@ def _places(counts: Array, size: int) -> tuple[Array, Array]:
   return emitters, numbers - (ends - counts)[emitters]
 
 
-def _own(state: MultiEmitterState, i: int, evaluated: Evaluated) -> Evaluated:
+def _pick_own(
+  state: MultiEmitterState, i: int, evaluated: Evaluated
+) -> Evaluated:
   """Returns the evaluations in the order of emitter i's own batch."""
   size = state.rows.shape[0]
   is_own = state.emitters == i

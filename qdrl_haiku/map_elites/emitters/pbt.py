@@ -100,10 +100,10 @@ def pbt_emitter(
   finite. Then elites drawn uniformly from the repertoire, with their stored
   hyperparameters, replace `num_replaced_by_samples` more: the worst members
   that the decision neither replaced nor made parents, ties by index, the higher
-  first; all of these if they are fewer. The best member is never replaced, and
-  no member is while the repertoire is empty. If no member is finite, the caller
-  makes new ones in place of those with `decision.parents[i] == i` and
-  `sampled_cells[i] == -1`.
+  first, or all such members if they are fewer. The best member is never
+  replaced, and no member is while the repertoire is empty. If no member is
+  finite, the caller makes new ones in place of each member i with
+  `decision.parents[i] == i` and `sampled_cells[i] == -1`.
 
   Member i draws from `fold_in(key, i)`, whatever P is.
 

@@ -30,7 +30,7 @@ class Offspring(NamedTuple):
 
 
 Ranking = Callable[[Offspring], tuple[Array, Array, Array]]
-"""Says of offspring [K, L] which are parents; which of these come first, bool;
+"""Says of offspring [K, L] which are parents; which parents come first, bool;
 and then by which value, the greatest first. A strategy without parents begins
 anew."""
 

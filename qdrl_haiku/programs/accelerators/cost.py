@@ -43,7 +43,7 @@ class PartCost:
   """Counts what one part of a program does in a call of the program."""
 
   kernels: int = 0  # How many are launched, copies among them.
-  copies: int = 0  # How many of them copy an array as it is.
+  copies: int = 0  # How many kernels only copy an array.
   num_bytes: int = 0  # Read and written by all kernels.
   # Modelled: each kernel takes a launch, or its bytes at the speed of the
   # accelerator's memory, whichever is longer. NaN on a CPU.
@@ -54,7 +54,7 @@ class PartCost:
 class Loop:
   """A loop of a program; its counts are of each run of its body.
 
-  Those of inner loops and of all branches of conditionals are among them.
+  Inner loops and all branches of conditionals are counted, too.
   """
 
   depth: int  # How many loops it is in.
@@ -63,7 +63,7 @@ class Loop:
   # accelerator sends to the host each time.
   trips: int | None
   kernels: int = 0
-  copies: int = 0  # How many of these are copies.
+  copies: int = 0  # How many kernels are copies.
   moved_bytes: int = 0  # Sent between devices.
 
 

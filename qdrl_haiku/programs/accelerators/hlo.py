@@ -5,8 +5,8 @@ import re
 from typing import NamedTuple
 
 _BITS = {"pred": 8}
-# Operations on a part of their first operand; of those that write, which
-# operand holds the part.
+# Operations on a part of their first operand. Where an operation writes, a
+# number says which operand holds the part.
 _READ_PARTS = frozenset({"dynamic-slice", "gather", "slice"})
 _WRITE_PARTS = {"dynamic-update-slice": 1, "scatter": 2}
 _PARTS = _READ_PARTS | _WRITE_PARTS.keys()

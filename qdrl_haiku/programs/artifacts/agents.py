@@ -33,7 +33,7 @@ def read_best(
 
 def read_best_agent_record(logdir: str) -> Record:
   """Reads what is known of the best agent that a run ever evaluated."""
-  with _latest(RunDirectory(logdir), "best") as (stored, step):
+  with _open_latest(RunDirectory(logdir), "best") as (stored, step):
     return stored.record(step)
 
 
@@ -56,7 +56,7 @@ def read_agents(
 
 
 @contextlib.contextmanager
-def _latest(
+def _open_latest(
   directory: RunDirectory, folder: str
 ) -> Iterator[tuple[checkpoints.Checkpoints, int]]:
   """Opens the checkpoints of a folder, and finds the step of the latest."""
@@ -73,7 +73,7 @@ def _latest(
   except (MemoryError, OSError) as error:
     reason = str(error) or "the memory ran out"
     raise ValueError(
-      f"{directory.path} can't be read: {reason}; mend that first.") from error
+      f"{directory.path} can't be read: {reason}; fix that first.") from error
 
 
 def _read(
@@ -81,7 +81,7 @@ def _read(
   in_slots: Collection[str] = (),
 ) -> tuple[types.State, Record]:
   """Reads learners' states and the record of a folder's latest checkpoint."""
-  with _latest(directory, folder) as (stored, step):
+  with _open_latest(directory, folder) as (stored, step):
     record = stored.record(step)
     # Each of several processes reads them for itself.
     device = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
@@ -90,7 +90,7 @@ def _read(
       like(record))
     layouts = [shapes]
     if isinstance(shapes, learners.SkillState):
-      layouts.append(_as_in_0_4(shapes))
+      layouts.append(_layout_of_0_4(shapes))
     for layout in layouts:
       try:
         restored = stored.restore(step, {"learner": layout}, in_slots)
@@ -108,7 +108,7 @@ def _read(
     return jax.tree.map(lambda x: by_place[id(x)], shapes), record
 
 
-def _as_in_0_4(state: learners.SkillState) -> dict[str, types.Tree]:
+def _layout_of_0_4(state: learners.SkillState) -> dict[str, types.Tree]:
   """Returns an agent with skills as runs until 0.4 stored it."""
   learned = dict(state.learned)
   optimizers = {

@@ -45,7 +45,7 @@ def read_repertoire(
     repertoire = jax.device_get(map_elites.Repertoire.load(path, like))
   except OSError as error:
     raise ValueError(
-      f"{path} can't be read: {error.strerror}; mend that first.") from error
+      f"{path} can't be read: {error.strerror}; fix that first.") from error
   except ValueError as error:
     storage.read_stored_repertoire_config(path)  # Or it is no repertoire.
     raise ValueError(

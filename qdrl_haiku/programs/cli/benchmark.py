@@ -30,12 +30,12 @@ from qdrl_haiku.programs import accelerators, experiment, runs  # noqa: E402
 from qdrl_haiku.programs.cli import devices, launch, training  # noqa: E402
 from qdrl_haiku.programs.cli.launch import Given  # noqa: E402
 from qdrl_haiku.programs.drawing import figure  # noqa: E402
-from qdrl_haiku.programs.experiment import Config, Program  # noqa: E402
+from qdrl_haiku.programs.experiment import Config, Launcher  # noqa: E402
 from qdrl_haiku.programs.storage import strict_json, versions  # noqa: E402
 
 _GENERATIONS = ("pbt", "me_pbt")
 _COMPILES = ("compile", "compile_me_pbt")
-_OF_RUNS = {field.name for field in dataclasses.fields(runs.RunConfig)} - {
+_RUN_SETTINGS = {field.name for field in dataclasses.fields(runs.RunConfig)} - {
   "logdir", "num_generations", "num_timesteps", "resume", "seed"}
 # Of each column of rows: its label, and the cost of a number in it.
 _COSTS = {
@@ -45,7 +45,7 @@ _COSTS = {
   "exploit_milliseconds": ("ms per decision and its copies", lambda x: x),
   "time_to_first_update_seconds": ("s to the first update", lambda x: x)}
 # Numbers of a row that depend on what the compilation cache holds.
-_OF_THE_START = (
+_START_COLUMNS = (
   "compile_seconds", "time_to_first_update_seconds",
   "time_to_first_generation_seconds")
 
@@ -93,7 +93,7 @@ class BenchmarkConfig(Settings):
 def _main(given: Given) -> None:
   """Measures what the flags ask for."""
   config = given.fill(BenchmarkConfig())
-  program = _program()
+  program = _launcher()
   is_me_pbt = program is experiment.TRAIN_ME_PBT
   with checks.Refusals() as refusals:
     if config.algorithm.endswith("me_pbt") != is_me_pbt:
@@ -105,7 +105,7 @@ def _main(given: Given) -> None:
         f"--sweep={config.sweep} draws no costs of --algorithm="
         f"{config.algorithm}; take another algorithm, or leave it out.")
     # A flagfile may be that of runs.
-    for name in sorted(given.typed & _OF_RUNS):
+    for name in sorted(given.typed & _RUN_SETTINGS):
       refusals.refuse(
         f"--{name} has no effect on what is measured; leave it out, or give it "
         f"to {program.name}.py.")
@@ -126,7 +126,7 @@ def _main(given: Given) -> None:
     _measure(config, run, given.values)
 
 
-def _program() -> Program:
+def _launcher() -> Launcher:
   """Returns the program whose runs are measured."""
   is_me_pbt = any(x.endswith("me_pbt") for x in sys.argv if "algorithm" in x)
   return experiment.TRAIN_ME_PBT if is_me_pbt else experiment.TRAIN_PBT
@@ -230,7 +230,7 @@ def _measure_anew(
     arguments = [*arguments, f"--compilation_cache_dir={cache}"]
     cold = _measure_elsewhere([*arguments, "--repetitions=1"])
     row = _measure_elsewhere(arguments)
-  for name in _OF_THE_START:
+  for name in _START_COLUMNS:
     row[f"warm_{name}"] = row[name]
     row[name] = cold[name]
   return row
@@ -249,6 +249,6 @@ def _measure_elsewhere(arguments: Sequence[str]) -> strict_json.Record:
 
 def benchmark_from_flags() -> None:
   """Starts this launcher with the arguments of the command line."""
-  own = config_lib.config_tree_flags(BenchmarkConfig()) | _program().flags()
+  own = config_lib.config_tree_flags(BenchmarkConfig()) | _launcher().flags()
   own |= config_lib.config_tree_flags(devices.ProcessConfig())
-  launch.launch_main(_main, own, __doc__, _program().former)
+  launch.launch_main(_main, own, __doc__, _launcher().former)

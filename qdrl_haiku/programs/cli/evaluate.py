@@ -1,4 +1,4 @@
-"""Evaluates an agent that a run left behind; the run stays as it is.
+"""Evaluates an agent that a run left behind; nothing of the run changes.
 
 python launchers/evaluate.py --logdir=logs/my_run --member=3 --render=gif
 """

@@ -94,7 +94,7 @@ class EvaluateConfig(Settings):
     return given or ["best" if self.weights is None else "weights"]
 
   def text(self, name: str) -> str:
-    """Returns the value of a setting as it is typed."""
+    """Returns the value of a setting as a user types it."""
     value = getattr(self, name)
     if isinstance(value, tuple):
       return ",".join(f"{x:g}" if isinstance(x, float) else x for x in value)

@@ -127,7 +127,7 @@ def _parse(
   found(argv[:1])  # absl wants to have parsed something.
   typed = [_renamed(word, former) for word in argv]
   try:
-    words = found.read_flags_from_files([_as_flagfile(x) for x in typed[1:]])
+    words = found.read_flags_from_files([_find_preset(x) for x in typed[1:]])
   except (flags.Error, ValueError) as error:
     refused.append(_say(error))
     return typed
@@ -186,7 +186,7 @@ def _say(error: Exception) -> str:
   return f"{message}; see --help."
 
 
-def _as_flagfile(argument: str) -> str:
+def _find_preset(argument: str) -> str:
   """Returns the flagfile of `--preset=name`; else the argument itself."""
   match = re.fullmatch("--?preset=(.*)", argument)
   if match is None:

@@ -4,7 +4,7 @@ jax's coordination service notices by heartbeats that a process has died, hangs
 or can't be reached. It ends the others from a thread of C++: it aborts them
 with a stack, or calls a function. jaxlib (0.10.1, 0.12.0) can't hand a function
 of Python's its argument, an `absl::Status`, and throws a `std::bad_cast` that
-nothing catches. So what C++ does about those ends the process likewise.
+nothing catches. So such a function ends the process, too.
 """
 
 import ctypes

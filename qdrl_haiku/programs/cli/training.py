@@ -16,7 +16,7 @@ from qdrl_haiku import config as config_lib
 from qdrl_haiku.programs import experiment, runs
 from qdrl_haiku.programs.cli import devices, launch, lost
 from qdrl_haiku.programs.cli.launch import Given
-from qdrl_haiku.programs.experiment import Config, Program
+from qdrl_haiku.programs.experiment import Config, Launcher
 from qdrl_haiku.programs.experiment.plan import check_hyperparameters
 from qdrl_haiku.programs.storage.directory import RunDirectory
 
@@ -46,7 +46,7 @@ def train_me_pbt_from_flags() -> None:
   _run(experiment.TRAIN_ME_PBT, train_me_pbt_from_flags)
 
 
-def _run(program: Program, start: Callable[[], None]) -> None:
+def _run(program: Launcher, start: Callable[[], None]) -> None:
   """Runs a program, whose `--help` begins as the function that starts it."""
   own = program.flags() | config_lib.config_tree_flags(devices.ProcessConfig())
 
@@ -65,7 +65,7 @@ def _run(program: Program, start: Callable[[], None]) -> None:
   launch.launch_main(main, own, inspect.getdoc(start) or "", program.former)
 
 
-def configure_training_from_flags(program: Program, given: Given) -> Config:
+def configure_training_from_flags(program: Launcher, given: Given) -> Config:
   """Returns the configuration that flags, or a run to be resumed, ask for.
 
   Raises:
@@ -103,7 +103,7 @@ def _look_further(given: Given, refusals: checks.Refusals) -> None:
           raise
 
 
-def _resumed(program: Program, given: Given) -> Config:
+def _resumed(program: Launcher, given: Given) -> Config:
   """Returns the configuration of a run to be resumed."""
   logdir = given.values.get("logdir")
   if not logdir:
@@ -143,10 +143,10 @@ def _train(config: Config, *, shows_errors: bool) -> None:
     if shows_errors:
       raise
     reason = str(error) or "the memory ran out"
-    mend = "mend it"
+    fix = "fix it"
     if jax.process_count() > 1:
-      mend += ", unless it is that another process is gone"
-    _fail(f"{reason}; what was written before is whole: {mend}, and {to_go_on}")
+      fix += ", unless it is that another process is gone"
+    _fail(f"{reason}; what was written before is whole: {fix}, and {to_go_on}")
   except (jax.errors.JaxRuntimeError, ValueError) as error:
     # Some calls raise XLA's errors as ValueErrors, which begin with their code.
     is_of_xla = re.match("[A-Z_]+: ", str(error))

@@ -116,8 +116,8 @@ def plan_comparison(config: CompareConfig) -> list[PlannedRun]:
     with refusals.noted():
       shared = _command(f"command={config.command}", config.command)
     with refusals.noted():
-      of_task = _named("task", config.task, _NAME)
-    of_method = _named("method", config.method, f"({_NAME}/)?{_NAME}")
+      of_task = _parse_commands("task", config.task, _NAME)
+    of_method = _parse_commands("method", config.method, f"({_NAME}/)?{_NAME}")
   everywhere = [name for name in of_method if "/" not in name]
   for name in [name for name in of_method if "/" in name]:
     task, _, method = name.partition("/")
@@ -168,7 +168,7 @@ def settle_comparison(
   return dataclasses.replace(config, baseline=baseline, metric=metric)
 
 
-def _named(
+def _parse_commands(
   kind: str, texts: Sequence[str], pattern: str
 ) -> dict[str, list[_Command]]:
   """Parses "name: flags"; only names with a slash may be repeated."""

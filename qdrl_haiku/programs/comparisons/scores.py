@@ -129,7 +129,7 @@ def score_table(
     A row per task and method, of interquartile means over seeds with their
     intervals (`<name>`, `<name>_low`, `<name>_high`), of the probability to be
     better than the baseline (`improvement`), and of medians of steps and
-    minutes. Where all methods have runs on several tasks, rows of these
+    minutes. Where all methods have runs on several tasks, rows of all tasks
     together come first: their scores are shares of the way from the lowest to
     the highest of any run of the task.
   """

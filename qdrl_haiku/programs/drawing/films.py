@@ -36,7 +36,7 @@ _DPI = {".gif": 75, ".mp4": 100, ".png": 100}
 _COLORS = 64
 
 _DrawFn = Callable[[Axes, int], None]
-"""Draws an episode on empty axes, as it is after so many steps."""
+"""Draws an episode on empty axes, until so many steps."""
 
 
 def check_film_format(scene: environments.Scene, file_format: str) -> None:

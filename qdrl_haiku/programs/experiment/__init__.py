@@ -5,13 +5,13 @@ from qdrl_haiku.programs.experiment.agents import (
   make_skill_objective,
 )
 from qdrl_haiku.programs.experiment.config import (
-  PROGRAMS,
+  LAUNCHERS,
   TRAIN,
   TRAIN_ME_PBT,
   TRAIN_PBT,
   Config,
-  Program,
-  experiment_program,
+  Launcher,
+  experiment_launcher,
   read_config,
 )
 from qdrl_haiku.programs.experiment.plan import Plan, build, plan_experiment

@@ -70,7 +70,7 @@ def make_skill_objective(
   Raises:
     ValueError: if a setting doesn't fit the environment or the skills.
   """
-  # A user's own has none of these settings.
+  # A learner of a user's own has no such settings.
   shape = learners.AgentConfig()
   if isinstance(choice.base, learners.AgentConfig):
     shape = choice.base

@@ -115,7 +115,7 @@ class Config(Settings):
     return learner if self.controller is None else f"pbt_{learner}"
 
 
-class Program(NamedTuple):
+class Launcher(NamedTuple):
   """Describes a program that trains."""
 
   name: str  # Of its launcher, without the suffix.
@@ -158,13 +158,13 @@ class Program(NamedTuple):
 # The length of the run and the skills decide what is left open.
 _TRAINING = config_lib.replace_in_config_tree(
   TrainingConfig(), {"perturbation_interval": None, "num_eval_episodes": None})
-TRAIN = Program(
+TRAIN = Launcher(
   "train", Config(controller=None, training=_TRAINING),
   {"num_seeds": "population_size", "eval_interval": "perturbation_interval"})
-TRAIN_PBT = Program(
+TRAIN_PBT = Launcher(
   "train_pbt",
   Config(training=dataclasses.replace(_TRAINING, population_size=8)))
-TRAIN_ME_PBT = Program(
+TRAIN_ME_PBT = Launcher(
   "train_me_pbt",
   Config(
     training=dataclasses.replace(_TRAINING, population_size=10),
@@ -172,11 +172,11 @@ TRAIN_ME_PBT = Program(
   {
     "gradient_population_size": "population_size",
     "num_replaced_by_best": "num_replaced"})
-PROGRAMS = {x.name: x for x in (TRAIN, TRAIN_PBT, TRAIN_ME_PBT)}
+LAUNCHERS = {x.name: x for x in (TRAIN, TRAIN_PBT, TRAIN_ME_PBT)}
 """The programs that train, by name."""
 
 
-def experiment_program(config: Config) -> Program:
+def experiment_launcher(config: Config) -> Launcher:
   """Returns the program that trains what a configuration describes."""
   if config.repertoire is not None:
     return TRAIN_ME_PBT
@@ -192,6 +192,6 @@ def read_config(logdir: str) -> Config:
   settings = RunDirectory(logdir).settings()
   name = str(settings.get("launcher", "")).removesuffix(".py")
   try:
-    return PROGRAMS.get(name, TRAIN_PBT).configure(settings)
+    return LAUNCHERS.get(name, TRAIN_PBT).configure(settings)
   except (TypeError, ValueError) as error:
     raise ValueError(f"config.json in {logdir} is damaged: {error}") from error

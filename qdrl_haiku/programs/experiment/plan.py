@@ -76,7 +76,7 @@ def plan_experiment(config: Config) -> Plan:
         check_hyperparameters(given)
     setup = make_default_agent(config)
     learner = setup.learner
-    # What can't be as it is said is looked at as it is by default.
+    # A refused part is replaced by its default, to check the other parts.
     search_space = training.search_space(learner.hyperparams)
     with refusals.noted():
       learner = training.with_hyperparameters(learner, given)

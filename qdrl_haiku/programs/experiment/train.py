@@ -13,7 +13,7 @@ from qdrl_haiku import checks, environments, platform, training, trees, types
 from qdrl_haiku import config as config_lib
 from qdrl_haiku.distributed import hosts
 from qdrl_haiku.programs import runs
-from qdrl_haiku.programs.experiment.config import Config, experiment_program
+from qdrl_haiku.programs.experiment.config import Config, experiment_launcher
 from qdrl_haiku.programs.experiment.plan import Plan, plan_experiment
 from qdrl_haiku.programs.storage.directory import RunDirectory
 from qdrl_haiku.programs.storage.strict_json import Record
@@ -25,7 +25,7 @@ class Result(NamedTuple):
   Attributes:
     logdir: directory of the run.
     metrics: the last row of `metrics.jsonl`; empty of a dry run.
-    state: what was trained, as it is in the end; None of a dry run.
+    state: what was trained, at the end; None of a dry run.
   """
 
   logdir: str
@@ -60,10 +60,10 @@ def train(
       _check_directories(config)
     made = plan_experiment(config)
   _warn(made)
-  program = experiment_program(config)
+  program = experiment_launcher(config)
   settings = config_lib.config_tree_values(made.config) | {
     "launcher": f"{program.name}.py",
-    "in_effect": _in_effect(made.setup)}
+    "in_effect": _values_in_effect(made.setup)}
   if made.setup.controller is not None:
     settings["ranges"] = {
       name: {"kind": type(values).__name__} | dataclasses.asdict(values)
@@ -141,7 +141,7 @@ def _check_activation(config: Config, other: str) -> None:
       f"{ours}; give that.")
 
 
-def _in_effect(setup: training.Setup) -> dict[str, object]:
+def _values_in_effect(setup: training.Setup) -> dict[str, object]:
   """Returns the values of what settings leave open, as JSON has them."""
   hyperparams = trees.tree_leaves_by_name(setup.learner.hyperparams)
   backend = getattr(environments.one_instance(setup.env), "backend", None)

@@ -54,7 +54,7 @@ def curve_label(metric: str) -> str:
 
 def learning_curves(run: Run) -> Figure | None:
   """Describes the returns of all members, or of all seeds."""
-  traces = _of_members(run) if run.members else _of_seeds(run)
+  traces = _member_traces(run) if run.members else _seed_traces(run)
   if not any(checks.is_finite_number(y) for trace in traces for y in trace.y):
     return None
   return figure.plot_figure(traces, figure.STEPS, figure.RETURN)
@@ -74,7 +74,7 @@ def metric_curves(run: Run, *prefixes: str) -> Figure | None:
   return Figure(panels) if panels else None
 
 
-def _of_seeds(run: Run) -> list[Trace]:
+def _seed_traces(run: Run) -> list[Trace]:
   """Describes each seed, and their mean if there are several."""
   found = aggregation.series_to_aggregate(run, "eval/episode_return")
   if len(found) < 2:
@@ -90,7 +90,7 @@ def _of_seeds(run: Run) -> list[Trace]:
   return thin + figure.comparison_curve(mean, 0)
 
 
-def _of_members(run: Run) -> list[Trace]:
+def _member_traces(run: Run) -> list[Trace]:
   """Describes members, their mean, their best, and the winner's ancestry."""
   # A member that is replaced after one generation has no line.
   traces = [_points(_lines(run), "members", figure.PALE, 1.2, 4)]

@@ -44,9 +44,9 @@ class Elites(NamedTuple):
   hyperparams: dict[str, np.ndarray]  # float32 [N] by name.
   # The emitters that filled the repertoire, then `FIRST`; empty if only one.
   emitters: tuple[str, ...]
-  found_by: Sequence[int]  # [N], which of them found each; empty likewise.
+  found_by: Sequence[int]  # [N], which emitter found each; empty if only one.
   again: Again | None = None  # Their second evaluation, if there was one.
-  objectives: Sequence[str] = ()  # Names of those that the elites have.
+  objectives: Sequence[str] = ()  # Names of the elites' objectives.
 
   @property
   def finds(self) -> dict[str, int]:

@@ -15,7 +15,7 @@ from qdrl_haiku.training.state import GenerationReport, Members
 DIVERGED = 3
 """Exit code of a run whose members diverged again and again."""
 
-_IN_A_ROW = 3
+_PATIENCE = 3
 # Squares of larger numbers, and of returns made of them, overflow float32.
 _LARGE = 1e15
 _ADVICE = (
@@ -44,7 +44,7 @@ def num_diverged_in_a_row(before: int, report: GenerationReport) -> int:
 
 def warn_of_divergence(num_diverged: int, reason: str) -> None:
   """Prints advice when all members have diverged the third time in a row."""
-  if num_diverged == _IN_A_ROW and hosts.is_first_host():
+  if num_diverged == _PATIENCE and hosts.is_first_host():
     print(
       f"WARNING: all members have diverged in {num_diverged} generations in a "
       f"row{reason}.\n{_ADVICE}; if it goes on to the end, "
@@ -56,7 +56,7 @@ def check_end_without_divergence(
   num_diverged: int, num_generations: int
 ) -> None:
   """Refuses to call a run a success that diverged until its end."""
-  if num_diverged >= min(_IN_A_ROW, num_generations):
+  if num_diverged >= min(_PATIENCE, num_generations):
     raise EndedDiverged(
       f"all members have diverged in the last {num_diverged} of "
       f"{num_generations} generations in which anything was learned. {_ADVICE}."

@@ -139,9 +139,9 @@ def check_memory(
   parts = plan.held | plan.in_turn
   largest = max(parts, key=parts.__getitem__)
   raise ValueError(
-    f"this run would need {_with_unit(plan.total)} of memory, but there are "
-    f"{_with_unit(available)}; {largest} would take the most, "
-    f"{_with_unit(parts[largest])}: lower {_settings(setup, largest)}.")
+    f"this run would need {_format_bytes(plan.total)} of memory, but there are "
+    f"{_format_bytes(available)}; {largest} would take the most, "
+    f"{_format_bytes(parts[largest])}: lower {_settings(setup, largest)}.")
 
 
 def _settings(setup: Setup, part: str) -> str:
@@ -170,8 +170,8 @@ def describe_memory_plan(plan: MemoryPlan, available: int | None) -> str:
   parts = plan.held | plan.in_turn
   rows = {name: parts.get(name, 0) for name in _SETTINGS}
   rows["memory needed"] = plan.total
-  lines = [f"{name:<34}{_with_unit(x):>10}" for name, x in rows.items() if x]
-  of = "" if available is None else f" of {_with_unit(available)}"
+  lines = [f"{name:<34}{_format_bytes(x):>10}" for name, x in rows.items() if x]
+  of = "" if available is None else f" of {_format_bytes(available)}"
   return "\n".join(lines) + of
 
 
@@ -230,7 +230,7 @@ def _control_group_limits(root: pathlib.Path) -> list[int]:
   return [int(text) for text in texts if text.isdigit()]
 
 
-def _with_unit(num_bytes: float) -> str:
+def _format_bytes(num_bytes: float) -> str:
   """Returns a number of bytes for people."""
   for unit in ("B", "KiB", "MiB", "GiB"):
     if num_bytes < 1024:

@@ -35,7 +35,7 @@ class Reevaluation(NamedTuple):
 
   cells: np.ndarray  # int32 [N], in which the elites are.
   fitness: np.ndarray  # float32 [N, M], of each of M episodes.
-  descriptors: np.ndarray  # float32 [N, M, D], likewise.
+  descriptors: np.ndarray  # float32 [N, M, D], of each episode.
   env_steps: int  # That these episodes took together.
   # A repertoire to which the elites were added by their means. Its genotypes
   # are the cells, int32, in which the elites were before.

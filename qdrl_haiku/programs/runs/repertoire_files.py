@@ -74,7 +74,7 @@ class RepertoireFiles:
 
     `state`, `run_key` and `step` are those of its end, as for `record`.
     """
-    if self._config.num_reevaluations != _known(self._directory):
+    if self._config.num_reevaluations != _num_reevaluated(self._directory):
       found = self._reevaluate_all(state, run_key)
       if found is not None:
         self._write(state, step, found)
@@ -146,7 +146,7 @@ def read_repertoire_centroids(directory: RunDirectory) -> np.ndarray | None:
     return None
 
 
-def _known(directory: RunDirectory) -> int:
+def _num_reevaluated(directory: RunDirectory) -> int:
   """Returns how often each elite was evaluated again for `corrected.json`."""
   try:
     text = (directory.path / _CORRECTED).read_text()

@@ -26,8 +26,8 @@ from qdrl_haiku.programs.storage.strict_json import Record
 from qdrl_haiku.trees import named_tree_leaves
 from qdrl_haiku.types import Tree
 
-# Prefixes of checkpoints that were set aside, and of those being written or
-# deleted; the next run deletes what a kill left of the latter.
+# Prefixes of checkpoints that were set aside, and of partial ones, which are
+# being written or deleted; the next run deletes what a kill left of them.
 _DAMAGED, _PARTIAL = "damaged-", "partial-"
 _RECORD = "record/metadata"
 # What orbax takes for no pattern and no URL, whose parts it would not find.
@@ -102,7 +102,7 @@ class Checkpoints:
     Args:
       step: of the checkpoint.
       like: by name, trees of arrays, or their shapes, as were stored.
-      resized: names of those that may have another number of rows.
+      resized: names of trees that may have another number of rows.
 
     Raises:
       DamagedCheckpoint: if it isn't what was written.

@@ -150,7 +150,7 @@ def _taught(
     injection_batch_size=injected, variation_batch_size=varied)
 
 
-def _of_objectives(setup: Setup) -> map_elites.Emitter:
+def _objectives_emitter(setup: Setup) -> map_elites.Emitter:
   """Makes the emitter of MOME-PGX, with a critic of each objective."""
   objectives = setup.eval_env.objectives
   return _taught(
@@ -217,7 +217,7 @@ EMITTERS: dict[str, setup_lib.EmitterFn] = {
   "pbt": _members_and_variations,
   "pga": functools.partial(
     _taught, map_elites.pga_emitter, 0.5, None, num_policies=1),
-  "pgx": _of_objectives,
+  "pgx": _objectives_emitter,
   "qdpg": functools.partial(
     _taught, map_elites.dcrl_emitter, 0.65, None, num_policies=2,
     critics="novelty")}

@@ -86,10 +86,10 @@ def test_each_launcher_is_a_program_where_the_package_is_installed():
       importlib.import_module(f"qdrl_haiku.programs.cli.{module}"), function)
 
 
-@pytest.mark.parametrize("name", experiment.PROGRAMS)
+@pytest.mark.parametrize("name", experiment.LAUNCHERS)
 def test_a_person_can_read_all_flags(name):
   """The most used come first, and what a text names is a flag."""
-  flags = experiment.PROGRAMS[name].flags()
+  flags = experiment.LAUNCHERS[name].flags()
   sections = [flag.section for flag in flags.values()]
   first = list(dict.fromkeys(sections))[:3]
   assert first == ["Environment", "Run", "Training"]

@@ -194,7 +194,7 @@ def controller_without_state(search_space):
 
 _SETTINGS = {
   name
-  for program in experiment.PROGRAMS.values()
+  for program in experiment.LAUNCHERS.values()
   for name in program.settings()}
 
 
@@ -225,7 +225,7 @@ def test_nonsense_is_refused(program, flags, message, tmp_path, monkeypatch):
     _try(program, flags)
   assert list(tmp_path.iterdir()) == []
   # What is named was typed, or can be in this program.
-  known, typed = experiment.PROGRAMS[program], re.findall(r"--(\w+)", flags)
+  known, typed = experiment.LAUNCHERS[program], re.findall(r"--(\w+)", flags)
   named = set(re.findall(r"\w+_\w+", str(error.value))) & _SETTINGS
   assert named <= {*known.flags(), *typed, *_IN_PYTHON}
 
@@ -248,9 +248,9 @@ def test_defaults_that_nobody_typed_make_room(program, flags):
 _UNBOUNDED = {"perturbation_factors", "qd_offset", "target_return"}
 
 
-@pytest.mark.parametrize("name", experiment.PROGRAMS)
+@pytest.mark.parametrize("name", experiment.LAUNCHERS)
 def test_each_number_has_a_least_value(name):
-  for flag in experiment.PROGRAMS[name].settings().values():
+  for flag in experiment.LAUNCHERS[name].settings().values():
     is_number = flag.kind.element in (int, float)
     if is_number and flag.section != "Hyperparameters":
       least = max(flag.declared.low, flag.declared.above)
