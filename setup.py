@@ -120,7 +120,8 @@ setuptools.setup(
     "tensorboardX",
   ],
   extras_require={
-    "docs": ["pdoc"],
+    # ruff lays out signatures.
+    "docs": ["mkdocs<2", "mkdocs-material", "mkdocstrings[python]", "ruff"],
     "gymnasium": ["gymnasium[mujoco]>=1.1"],
     # Whose step tells terminations from truncations.
     "gymnax": ["gymnax>=1.0"],

@@ -220,6 +220,7 @@ class Categorical(distrax.Categorical):
 
 
 Distribution = NormalTanh | Categorical
+"""What a stochastic policy draws actions from."""
 
 
 class Head(NamedTuple):

@@ -68,6 +68,7 @@ class Discrete:
 
 
 Action = Continuous | Discrete
+"""What is done: [A] in [-1, 1], or int32 [], one of n."""
 Observation = types.Tree
 """A tree of `Array`s."""
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 
 Array = jax.Array
+"""Numbers or booleans on devices; texts say shapes, such as [B, O]."""
 Key = jax.Array
 """A typed key, `jax.random.key(seed)`; a function that takes a key consumes it.
 A single key of the older kind, `jax.random.PRNGKey(seed)`, serves as well.

@@ -38,6 +38,7 @@ class RobotScene(NamedTuple):
 
 
 Scene = PlaneScene | RobotScene
+"""What of an environment can be drawn."""
 
 
 def scene(env: BatchedEnvironment) -> Scene:

@@ -6,7 +6,10 @@ from typing import NamedTuple
 from qdrl_haiku.map_elites.repertoire import Repertoire
 from qdrl_haiku.types import Array, Key, Metrics, Tree
 
-EPISODES, OWN_DESCRIPTORS = "episodes", "own_descriptors"
+EPISODES = "episodes"
+"""The name of an elite's episodes, by which it may be described again."""
+OWN_DESCRIPTORS = "own_descriptors"
+"""The name of the environment's own descriptors [D], beside learned ones."""
 
 
 class Describer(NamedTuple):

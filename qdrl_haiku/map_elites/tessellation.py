@@ -215,6 +215,7 @@ class Unstructured:
 
 
 Tessellation = Grid | CVT | Unstructured
+"""Cells that cover the space of descriptors, or places without any."""
 
 
 def cvt(

@@ -30,6 +30,7 @@ from qdrl_haiku.map_elites.tessellation import Tessellation, Unstructured
 from qdrl_haiku.types import Array, Metrics, Tree
 
 OBJECTIVES = "objectives"
+"""The name of an elite's M objectives among what a repertoire keeps."""
 StaysFn = Callable[[Array, Array, Array, int, int], Array]
 """Decides who stays: (objectives [N, M]; groups int32 [N]; present bool [N];
 how many of them, the last ones, are new; how many of a group may stay) -> bool

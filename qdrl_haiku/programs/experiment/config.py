@@ -161,9 +161,11 @@ _TRAINING = config_lib.replace_in_config_tree(
 TRAIN = Launcher(
   "train", Config(controller=None, training=_TRAINING),
   {"num_seeds": "population_size", "eval_interval": "perturbation_interval"})
+"""Trains agents side by side."""
 TRAIN_PBT = Launcher(
   "train_pbt",
   Config(training=dataclasses.replace(_TRAINING, population_size=8)))
+"""Trains a population that a controller tunes."""
 TRAIN_ME_PBT = Launcher(
   "train_me_pbt",
   Config(
@@ -172,8 +174,9 @@ TRAIN_ME_PBT = Launcher(
   {
     "gradient_population_size": "population_size",
     "num_replaced_by_best": "num_replaced"})
+"""Fills a repertoire."""
 LAUNCHERS = {x.name: x for x in (TRAIN, TRAIN_PBT, TRAIN_ME_PBT)}
-"""The programs that train, by name."""
+"""All three by name."""
 
 
 def experiment_launcher(config: Config) -> Launcher:
