@@ -54,7 +54,7 @@ class Refusals(ValueError):
     self.note(ValueError(message))
 
   def note(self, error: ValueError) -> None:
-    """Adds what an error refuses, unless that has been said."""
+    """Adds an error's messages, but for those that were added before."""
     self._first = self._first if self else error
     found = refusals_of(error)
     self.messages += [x for x in found if x not in self.messages]
@@ -69,7 +69,7 @@ class Refusals(ValueError):
 
 
 def refusals_of(error: ValueError) -> list[str]:
-  """Returns what an error refuses, each with its message."""
+  """Returns an error's messages: several of a `Refusals`, else its own."""
   return error.messages if isinstance(error, Refusals) else [str(error)]
 
 
@@ -97,7 +97,7 @@ def fits_float32(value: float) -> bool:
 
 
 def takes_arguments(function: object, number: int) -> bool:
-  """Returns whether something can be called with so many arguments."""
+  """Returns whether something can be called with a number of arguments."""
   try:
     inspect.signature(function).bind(*range(number))  # type: ignore[arg-type]
   except TypeError:
@@ -108,7 +108,7 @@ def takes_arguments(function: object, number: int) -> bool:
 
 
 def check_names(field: str, value: object) -> None:
-  """Refuses a word in place of a tuple of words: Python would spell it."""
+  """Refuses a string in place of a tuple, whose letters would be the names."""
   if isinstance(value, str):
     raise ValueError(f"{field}={value!r} is no tuple; give ({value!r},).")
 

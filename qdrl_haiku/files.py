@@ -12,7 +12,7 @@ _MARK = ".tmp"
 
 @contextlib.contextmanager
 def file_written_whole(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
-  """Lets a file be written beside its place, which it takes in the end.
+  """Lets a file be written under another name, and renames it at the end.
 
   A kill at any moment leaves the old file or the new one, and perhaps a part of
   it at the temporary path, which is random: nobody can put a link there first.

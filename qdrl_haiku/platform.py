@@ -39,7 +39,7 @@ __all__ = [
 
 
 def branches_cheaply() -> bool:
-  """Returns whether loops and conditionals cost next to nothing.
+  """Returns whether loops and conditionals are cheap, as on CPUs.
 
   For each turn of a loop an accelerator starts kernels anew, and at each
   conditional it waits for the host.
@@ -60,7 +60,7 @@ def where_needed(
   is_needed: Array, function: Callable[..., Tree],
   otherwise: Callable[..., Tree], *args: Tree,
 ) -> Tree:
-  """Calls a function whose results don't count where it isn't needed.
+  """Calls a function only where its result is needed, if branches are cheap.
 
   Args:
     is_needed: bool [].

@@ -185,7 +185,7 @@ class Categorical(distrax.Categorical):
     return action, action
 
   def log_prob_of_drawn(self, action: jax.Array) -> jax.Array:
-    """Returns the log-probabilities [...] of actions."""
+    """Returns the log-probabilities [...] of actions that `draw` returned."""
     return self.log_prob(action)
 
   def mean_entropy(
@@ -198,7 +198,7 @@ class Categorical(distrax.Categorical):
   def judged(
     self, q_fn: Callable[..., jax.Array], key: jax.Array
   ) -> tuple[jax.Array, jax.Array, dict[str, jax.Array]]:
-    """Returns how good the policy is in expectation, of smallest values.
+    """Returns how good the policy is in expectation, by the lesser critic.
 
     Christodoulou, arXiv 1910.07207, equations 10 and 12: all that SAC's losses
     need of an action is linear in its value and its log-probability.
@@ -241,7 +241,7 @@ class Head(NamedTuple):
 
 
 def head(action: specs.Action) -> Head:
-  """Returns what policies of such actions have."""
+  """Returns what stochastic policies of a kind of actions have."""
   if isinstance(action, specs.Discrete):
     return Head("categorical", action.size, Categorical, _values_of_taken)
   return Head(

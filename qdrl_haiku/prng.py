@@ -61,5 +61,5 @@ def fold_in_indices(key: Key, population_size: int) -> Key:
 
 
 def fold_in_each(keys: Key, data: int | Array) -> Key:
-  """Folds one number into each of some keys [P]."""
+  """Folds one number into each of several keys [P]."""
   return jax.vmap(jax.random.fold_in, (0, None))(keys, data)

@@ -94,7 +94,7 @@ def action_size(given: int | Action) -> int:
   spec = action_spec(given)
   if isinstance(spec, Discrete):
     raise ValueError(
-      f"actions are one of {spec.size}, and this makes continuous ones; take "
+      f"actions are one of {spec.size}, and here they are continuous; take "
       "learner=ppo, dqn, pqn or sac, or your own that makes int32 [...].")
   return spec.size
 
@@ -104,7 +104,7 @@ def discrete_spec(given: int | Action) -> Discrete:
   spec = action_spec(given)
   if isinstance(spec, Continuous):
     raise ValueError(
-      f"actions are {spec.size} numbers, and this makes one of some; take "
+      f"actions are {spec.size} numbers, and here they are one of n; take "
       "learner=sac, td3 or ppo.")
   return spec
 

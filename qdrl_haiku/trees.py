@@ -41,7 +41,7 @@ def choose_rows(where: Array, on_true: Tree, on_false: Tree) -> Tree:
 
 
 def row_shapes(tree: Tree, n: int) -> Tree:
-  """Returns the shapes and dtypes of n rows like a tree's, leaves [C, ...]."""
+  """Returns shapes and dtypes [n, ...] of rows like those of a tree."""
   return jax.tree.map(
     lambda x: jax.ShapeDtypeStruct((n, *x.shape[1:]), x.dtype), tree)
 
@@ -80,7 +80,7 @@ def named_tree_leaves(tree: Tree) -> list[tuple[str, Array]]:
 
 
 def tree_leaves_by_name(tree: Tree) -> dict[str, Tree]:
-  """Returns a tree's leaves by name; it's an error if two are the same."""
+  """Returns a tree's leaves by name; refuses two leaves of one name."""
   names, leaves = tree_leaf_names(tree), jax.tree.leaves(tree)
   if len({*names}) < len(names):
     raise ValueError(

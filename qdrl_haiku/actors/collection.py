@@ -27,7 +27,7 @@ class ActingLearner(Protocol):
 
   @property
   def hyperparams(self) -> Hyperparams:
-    """The defaults."""
+    """The default values, a tree with leaves []."""
 
 
 @eager.compiled_if_eager("env", "learner", "deterministic")
@@ -118,7 +118,7 @@ def _tunables(
 def remember(
   learner: ActingLearner, env_state: environments.State
 ) -> environments.State:
-  """Begins an agent's memories, if it has any, in environments without."""
+  """Puts an agent's first memories, if it has any, into states without."""
   if jax.tree.leaves(env_state.memory):
     return env_state
   shape = env_state.done.shape
@@ -160,7 +160,7 @@ def take_actions(
   happened.extras["truncation"] = next_state.info["truncation"]
   if both := ", ".join(acted.extras.keys() & happened.extras.keys()):
     raise ValueError(
-      f"the learner's act returns extras by names of what environments say "
+      f"the learner's act returns extras with names that the environment uses "
       f"({both}); rename them.")
   return next_state.replace(memory=memory), happened._replace(
     extras=acted.extras | happened.extras)

@@ -15,7 +15,7 @@ _SPAN = 2**15
 def coverage_cells(
   env: environments.BatchedEnvironment, num_cells: int | None = None
 ) -> Callable[[environments.State], Array] | None:
-  """Returns a function that maps states to numbers of their cells.
+  """Returns a function from states to the indices of the cells they are in.
 
   Args:
     env: the environment.
@@ -57,7 +57,7 @@ def coverage_cells(
 
 
 def count_cells(cells: Array, counted: Array) -> Array:
-  """Returns how many cells episodes visit.
+  """Returns how many different cells episodes visit.
 
   Args:
     cells: int32 [..., S], of each step, by `coverage_cells`.

@@ -58,7 +58,7 @@ class Declaration(NamedTuple):
 
   @classmethod
   def of(cls, field: dataclasses.Field) -> "Declaration | None":
-    """Returns how a field was declared; None for a section."""
+    """Returns a field's declaration; None where a configuration is nested."""
     return field.metadata.get(_DECLARATION)
 
   def unmet(self, values: Values) -> str | None:
@@ -103,7 +103,7 @@ _TYPES: dict[type, tuple[str, type]] = {
 
 
 class Kind(NamedTuple):
-  """A type, that of a tuple's elements, and whether None is a value too."""
+  """The type of a setting, or of a tuple's elements; whether None will do."""
 
   base: type
   element: type

@@ -49,7 +49,7 @@ class _Node(NamedTuple):
 
   @property
   def default(self) -> Any:
-    """The field's own, whatever whole configuration it's in."""
+    """The default of the setting's class, in whatever configuration it is."""
     made = self.field.default_factory
     return self.field.default if made is dataclasses.MISSING else made()
 
@@ -143,8 +143,8 @@ def replace_in_config_tree(
   Args:
     config: the root, with the defaults.
     given: values by flag, as a command line or a JSON file has them.
-    typed: flags of the command line itself, beside which flags of a flagfile
-      may have no effect; None to allow that of all, as of a `config.json`.
+    typed: flags of the command line itself, which must have an effect, while
+      those of a flagfile need not; None if none has to, as of `config.json`.
 
   Raises:
     ValueError: if values are wrong or have no effect.

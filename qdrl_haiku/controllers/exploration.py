@@ -71,7 +71,7 @@ def explore_for_replaced(
   config: ExplorationConfig, space: SearchSpace, keys: Key, *, parents: Array,
   replaced: Array, lost: Array, leaves: list[Array],
 ) -> tuple[list[Array], Array]:
-  """Returns the members' new leaves and operators, given their parents.
+  """Returns members' new hyperparameters and operators, given their parents.
 
   Children that would equal their parent or an earlier sibling are resampled;
   `pbt` says more.

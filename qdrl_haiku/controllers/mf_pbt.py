@@ -38,8 +38,8 @@ class MFPBTConfig(ExplorationConfig):
     rises = list(frequencies) == sorted({*frequencies})
     if len(frequencies) < 2 or frequencies[0] != 1 or not rises:
       raise ValueError(
-        f"frequencies={frequencies} don't rise from 1, two or more; use the"
-        " decisions between the rounds of each group, such as (1, 5).")
+        f"frequencies={frequencies} don't rise from 1, or are fewer than two; "
+        "give each group's decisions between its rounds, such as (1, 5).")
 
 
 def mf_pbt(config: MFPBTConfig, search_space: Tree) -> Controller:
@@ -134,7 +134,7 @@ def _moves(config: MFPBTConfig, number: Array, fitness: Array) -> _Moves:
   values = jnp.where(finite, fitness, -jnp.inf)
 
   def best_first(values: Array) -> Array:
-    """Returns indices by value; non-finite members are last."""
+    """Returns members' indices, that of the greatest value first."""
     return jnp.argsort(-values, stable=True).astype(jnp.int32)
 
   by_fitness = best_first(values)

@@ -40,7 +40,7 @@ class Changes(NamedTuple):
 
 
 def empty_pb2_model_changes(window: int, num_hyperparams: int) -> Changes:
-  """Returns unknown changes."""
+  """Returns a record of W changes, all of them unknown."""
   unknown = jnp.full(window, jnp.nan, jnp.float32)
   used = jnp.full((window, num_hyperparams), jnp.nan, jnp.float32)
   is_first = jnp.zeros(window, bool)
@@ -48,12 +48,12 @@ def empty_pb2_model_changes(window: int, num_hyperparams: int) -> Changes:
 
 
 def join_pb2_model_changes(*changes: Changes) -> Changes:
-  """Returns all of some changes."""
+  """Joins records of changes along their first axis."""
   return jax.tree.map(lambda *x: jnp.concatenate(x), *changes)
 
 
 def record_pb2_model_changes(changes: Changes, new: Changes) -> Changes:
-  """Puts those new changes that are known in the places of the earliest."""
+  """Puts new changes, if they are known, in place of the earliest ones."""
   both = join_pb2_model_changes(changes, new)
   latest = jnp.argsort(both.mask, stable=True)[-changes.mask.shape[0] :]
   return jax.tree.map(lambda x: x[latest], both)

@@ -32,7 +32,7 @@ _MAKERS: dict[type[Settings], Callable[..., Controller]] = {
 
 
 def make_controller(config: Settings, search_space: Tree) -> Controller:
-  """Makes the controller that a configuration of `KINDS`, or a user's, says."""
+  """Makes a configuration's controller: one of `KINDS`, or a user's own."""
   if isinstance(config, config_lib.UsersOwn):
     return config.call("controller", Controller, search_space=search_space)
   return _MAKERS[type(config)](config, search_space)

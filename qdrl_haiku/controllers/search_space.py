@@ -41,7 +41,7 @@ class SearchSpace:
       self.sample(prng.fold_in_indices(key, population_size)))
 
   def flatten(self, fitness: Array, hyperparams: Hyperparams) -> list[Array]:
-    """Returns leaves [P]; refuses those that don't fit space or fitness."""
+    """Returns a tree's leaves [P]; refuses a tree unlike the space."""
     leaves = [jnp.asarray(leaf) for leaf in jax.tree.leaves(hyperparams)]
     shapes = {fitness.shape, *(leaf.shape for leaf in leaves)}
     alike = self._treedef == jax.tree.structure(hyperparams)
@@ -53,5 +53,5 @@ class SearchSpace:
     return leaves
 
   def unflatten(self, leaves: list[Array]) -> Hyperparams:
-    """Returns the tree of some leaves."""
+    """Returns the tree of hyperparameters that has the given leaves."""
     return jax.tree.unflatten(self._treedef, leaves)

@@ -11,7 +11,7 @@ from qdrl_haiku.cpu import switch
 def compile_program(
   lower: Callable[[], jax.stages.Lowered]
 ) -> jax.stages.Compiled:
-  """Compiles a program; as usual, if XLA refuses the one made for CPUs.
+  """Compiles a program, without rewriting if XLA refuses what is rewritten.
 
   No XLA promises to take what `fusion` marks. After a refusal all programs of
   the process are as with QDRL_PLAIN=1, and a warning says so.

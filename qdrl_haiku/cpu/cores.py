@@ -9,7 +9,7 @@ from qdrl_haiku import files
 
 
 class Cores(NamedTuple):
-  """Holds a number of cores, and what allows no more of them."""
+  """Holds how many cores may be used, and what limits their number."""
 
   number: int
   limit: str  # "" where the process may use all of the machine's.

@@ -30,7 +30,7 @@ def any_host(flag: bool) -> bool:
 
 
 def as_first_host(flag: bool) -> bool:
-  """Returns a flag as the first process has it."""
+  """Returns the value that a flag has in the first process."""
   return any_host(flag and is_first_host())
 
 

@@ -66,12 +66,12 @@ def population_mesh(
 
 
 def num_sharded_slots(mesh: Mesh | None, size: int) -> int:
-  """Returns in how many slots members are kept."""
+  """Returns S, the number of slots for P members: a multiple of the devices."""
   return size if mesh is None else -(-size // mesh.size) * mesh.size
 
 
 def shard_into_slots(mesh: Mesh | None, tree: Tree) -> Tree:
-  """Fills the slots that are left over with copies of the last member."""
+  """Puts trees [P, ...] into S slots; spare ones copy the last member."""
 
   def fill(x: Array) -> Array:
     size = x.shape[0]
@@ -168,7 +168,7 @@ def put_keys_on_mesh(mesh: Mesh, keys: Key) -> Key:
 
 
 def put_sharded(x: Array, where: jax.sharding.Sharding) -> Array:
-  """Puts an array where it belongs, outside of compiled functions."""
+  """Puts an array on devices by a sharding, outside of compiled functions."""
   if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
     data = put_sharded(jax.random.key_data(x), where)
     return jax.random.wrap_key_data(data, impl=jax.random.key_impl(x))

@@ -276,7 +276,7 @@ def _truncate_nonfinite(before: Tree, state: State) -> State:
 def environments_as_batch(
   function: Callable[..., State], shape: tuple[int, ...], *args: Tree
 ) -> State:
-  """Calls a `function` of one flat batch on trees with leading axes.
+  """Calls a `function` of one flat batch [B, ...] on trees with leading axes.
 
   Leaves of `args` and of what it returns have `shape` in place of the axis B.
   """

@@ -47,7 +47,7 @@ class Function:
       self.objectives = Objectives(objectives, (least,) * num)
 
   def reset(self, _: Key) -> State:
-    """Returns the one state there is before a point is chosen."""
+    """Returns the only initial state, which is the same for all keys."""
     zero, info = jnp.zeros(()), {"state_descriptor": jnp.zeros(2)}
     if self.objectives is not None:
       info["objectives"] = jnp.zeros(len(self.objectives.names))

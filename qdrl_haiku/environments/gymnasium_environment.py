@@ -116,7 +116,7 @@ class GymnasiumEnvironment(interface.BatchedEnvironment):
     return state.replace(obs=state.info["next_observation"])
 
   def restore(self, state: State) -> None:
-    """Brings the instances to where another's stood when it returned a state.
+    """Brings all instances to the point at which a state was returned.
 
     Each begins its episode with its seed and takes its actions again. If one
     then observes something else, a ValueError says so.

@@ -23,7 +23,7 @@ _WRAPPERS = {
 
 
 def tree(space: Any) -> Tree:
-  """Returns the spaces of a Dict or a Tuple as a tree."""
+  """Returns the tree of spaces that a Dict or a Tuple has."""
   from gymnasium import spaces
 
   if isinstance(space, spaces.Dict):
@@ -32,7 +32,7 @@ def tree(space: Any) -> Tree:
 
 
 def observation_spec(env_id: str, space: Any) -> specs.Array:
-  """Returns what is observed of a space, or refuses it."""
+  """Returns the spec of observations from a space, or refuses the space."""
   from gymnasium import spaces
 
   if isinstance(space, spaces.Discrete | spaces.MultiBinary):
@@ -62,7 +62,7 @@ def as_array(
 
 
 def action_spec(env_id: str, space: Any) -> specs.Action:
-  """Returns what is done of a space, or refuses it."""
+  """Returns the spec of actions for a space, or refuses the space."""
   from gymnasium import spaces
 
   if isinstance(space, spaces.Discrete):
@@ -72,7 +72,7 @@ def action_spec(env_id: str, space: Any) -> specs.Action:
 
 
 def scale_action(action: np.ndarray, space: Any) -> np.ndarray:
-  """Scales actions to a Box; of integers each has an equal share of [-1, 1]."""
+  """Scales actions from [-1, 1] to a Box; each integer has an equal share."""
   if not space.shape:  # A Discrete one, with a first number.
     return action + space.start
   # NaN is of an agent that has diverged.

@@ -33,7 +33,7 @@ _VELOCITIES: dict[str, Sequence[int]] = {
 
 
 def observation_names(env_name: str) -> dict[str, Sequence[int]]:
-  """Returns the places of velocities in what is observed, if they're known."""
+  """Returns the indices of velocities in observations by name, where known."""
   name = re.sub(r"^gym.*:|-v\d+$|_(uni|omni|trap)$", "", env_name)
   return {"velocity": _VELOCITIES[name]} if name in _VELOCITIES else {}
 
@@ -69,7 +69,7 @@ def what_is_seen(
     if name not in there:
       advice = names.nearest_name(name, [
         *filter(str.isidentifier, there), f"indices below {len(left)}"])
-      raise ValueError(f"hide={name!r} is nothing that is observed; {advice}")
+      raise ValueError(f"hide={name!r} is no part of observations; {advice}")
   hidden = {x for name in hide for x in there[name]}
   if not (seen := [x for x in left if x not in hidden]):
     raise ValueError(f"hide={','.join(hide)} leaves nothing; hide less.")

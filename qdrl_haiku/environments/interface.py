@@ -190,8 +190,8 @@ class BatchedEnvironment(Protocol):
     if specs.is_flat(self.observation_spec):
       return self.observation_spec.shape[0]
     raise ValueError(
-      "this takes one flat vector of floats, which observations are not; see "
-      "observation_spec.")
+      "observation_size is that of a flat vector of floats, and observations "
+      "are none; use observation_spec.")
 
   @property
   def action_size(self) -> int:

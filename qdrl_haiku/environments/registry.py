@@ -228,7 +228,7 @@ def _find(env_name: str | Any) -> tuple[Entry, bool]:
 
 
 def names_robot_file(env_name: str) -> bool:
-  """Returns whether an environment is a robot of a file."""
+  """Returns whether an environment's name is that of a robot's file."""
   return env_name.endswith(_ROBOT_FILES)
 
 
@@ -323,7 +323,7 @@ class EnvironmentConfig(Settings):
       if not is_there}
 
   def in_gymnasium(self) -> Self:
-    """Returns the settings of a task of `gym:` in Gymnasium, by C MuJoCo."""
+    """Returns the settings of the same task in Gymnasium, by C MuJoCo."""
     prefix, _, name = self.env_name.partition(":")
     if prefix != "gym":
       raise ValueError(
@@ -331,8 +331,8 @@ class EnvironmentConfig(Settings):
         "one of 'gym:<id>'.")
     if any(self.randomize):
       raise ValueError(
-        f"randomize={self.randomize[0]!r} is not to be had in Gymnasium; give "
-        "--randomize= as well.")
+        f"randomize={self.randomize[0]!r} can't be done in Gymnasium; give "
+        "--randomize= too, to leave it out.")
     arguments = (
       x for x in self.env_arguments if not x.startswith("descriptor="))
     return dataclasses.replace(

@@ -121,7 +121,7 @@ class SkillEnvironment(BatchedEnvironment):
     return _with_returns(state, before["skill_returns"], so_far)
 
   def restore(self, state: State) -> None:
-    """Brings instances to where they stood in a state, see `Abilities`."""
+    """Brings instances back to a stored state, see `Abilities`."""
     inner: Any = self.env
     inner.restore(state.replace(obs=self.seen.split(state.obs)[0]))
 

@@ -156,7 +156,7 @@ class Learner(NamedTuple):
   policy: Callable[[types.State], PolicyParts] | None = None
 
   def batch_shape(self, batch_size: int) -> tuple[int, ...]:
-    """Returns the axes of a batch that learns from so many transitions."""
+    """Returns the leading axes of a batch with `batch_size` transitions."""
     if self.learns_from != "sequences":
       return (batch_size,)
     num_learned = self.sequence_length - self.burn_in
@@ -291,7 +291,7 @@ def learner_state(
 def learner_state_parts(
   state: types.State, kind: type[types.Tree]
 ) -> types.Tree:
-  """Returns a `kind` record with the fields of a state that it also has."""
+  """Returns a record, a `kind`, with the fields that a state has, too."""
   return kind(**{name: getattr(state, name) for name in kind._fields})
 
 

@@ -83,7 +83,7 @@ def batch_norm_learner(
   def batches_of(
     params: types.Params, transitions: types.Transition, key: types.Key
   ) -> Batch:
-    """Returns the batches, leaves [N, ...], of transitions and a policy."""
+    """Returns what critics learn from, leaves [N, ...]."""
     # The policy stands still during a round, so one pass serves all batches.
     next_action, next_log_prob = soft.at(
       params, transitions.next_observation).sample_and_log_prob(seed=key)

@@ -135,7 +135,7 @@ def _check_acting(
 
 
 def check_learner_functions(learner: Learner) -> None:
-  """Refuses what can't be called as it will be, of 0.4 without memories too."""
+  """Refuses functions that take other arguments, such as a learner's of 0.4."""
   for name, number in _NUM_ARGUMENTS.items():
     if not checks.takes_arguments(function := getattr(learner, name), number):
       fix = _ACTING if name.startswith("act") else "see learners.Learner."

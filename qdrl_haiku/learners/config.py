@@ -56,14 +56,14 @@ class AgentConfig(Settings):
           f"{self.policy_network} is the policy; leave it out.")
 
   def remembered(self) -> tuple[str, int]:
-    """Returns what agents remember by, and its size; refuses other things."""
+    """Returns the kind of memory and its size, or refuses the setting."""
     kind, _, number = self.memory.partition(":")
     size = int(number) if number.isdecimal() else 0
     is_known = kind in self.memories and size >= 1 + (kind == _WINDOW)
     if not is_known and self.memory != "none":
       raise ValueError(
-        f"memory={self.memory!r} is nothing that this learner has; give none, "
-        f"{', '.join(f'{x}:K' for x in self.memories)}, where K is a number, "
+        f"memory={self.memory!r} is unknown to this learner; give none, "
+        f"{', '.join(f'{x}:K' for x in self.memories)}, where K is 1 or more, "
         "of a window 2 or more.")
     return kind, size
 
@@ -75,7 +75,7 @@ class AgentConfig(Settings):
 
   @property
   def declared(self) -> dict[str, Hyperparameter]:
-    """Declarations of the hyperparameters that these agents have, by name."""
+    """Declarations of the agents' hyperparameters, by name."""
     has_blocks = self.network.has_residual_blocks
     return {
       name: x for name, x in self.hyperparameters.items()

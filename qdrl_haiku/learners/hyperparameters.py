@@ -52,7 +52,7 @@ OF_TEMPERATURES = ("temperature_learning_rate", "target_entropy")
 
 
 def common_hyperparameters_without(*names: str) -> dict[str, Hyperparameter]:
-  """Returns the hyperparameters that several learners share, but for some."""
+  """Returns the hyperparameters that learners share, but for given names."""
   return {name: x for name, x in COMMON.items() if name not in names}
 
 

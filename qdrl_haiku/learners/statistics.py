@@ -67,7 +67,7 @@ def init_statistics(
 def counts_in_statistics(
   observation: types.Tree, num_axes: int
 ) -> types.Array:
-  """Returns which observations statistics take in: floats within +-1e15.
+  """Returns which observations count in statistics: floats within +-1e15.
 
   The first `num_axes` axes of the leaves are those of the result.
   """
@@ -78,7 +78,7 @@ def counts_in_statistics(
 
 
 def left_out_unless(where: types.Array, observation: types.Tree) -> types.Tree:
-  """Makes floats NaN, which statistics leave out, where a bool [...] is not."""
+  """Makes floats NaN, so that statistics ignore them, where a mask is False."""
   return jax.tree.map(
     lambda x: jnp.where(
       jnp.expand_dims(where, range(where.ndim, x.ndim)), x, jnp.nan)
@@ -89,7 +89,7 @@ def left_out_unless(where: types.Array, observation: types.Tree) -> types.Tree:
 def update_statistics(
   statistics: ObservationStatistics, observation: types.Tree
 ) -> ObservationStatistics:
-  """Takes in observations [..., O] but those that aren't within +-1e15.
+  """Adds observations [..., O] to statistics, if they are within +-1e15.
 
   Chan, Golub and LeVeque's parallel form of Welford's algorithm ("Updating
   formulae and a pairwise algorithm for computing sample variances", 1979).

@@ -78,8 +78,8 @@ def xqc(
 ) -> base.Learner:
   """Makes XQC: SAC whose critics are classifiers, normalised by their batches.
 
-  It learns as `crossq` does, but the targets are target critics' values. Both
-  batches go through these together too, and they move after each critic step.
+  It learns as `crossq` does, but the targets are values of target critics,
+  through which both batches go together, and which move after each critic step.
   The critics' outputs are logits of atoms, whose range is made to hold all
   returns, by the rewards so far; values beyond it are clipped.
 

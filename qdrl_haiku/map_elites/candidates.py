@@ -21,25 +21,25 @@ class Candidates(NamedTuple):
   hashes: tuple[Array, Array]  # uint32 [B] each, of the genotypes.
 
   def best_first(self) -> Array:
-    """Returns their order: the valid, the fittest, the least descriptor."""
+    """Returns individuals' order: valid, fitter, of lesser descriptor first."""
     axes = jnp.unstack(self.descriptors, axis=1)
     return order_of_candidates(~self.valid, -self.fitness, *axes, *self.hashes)
 
 
 def canonical_in_repertoire(x: Array) -> Array:
-  """Returns float32 without negative zeros, so that equals have equal bits."""
+  """Returns float32 without negative zeros: equal numbers get equal bits."""
   x = x.astype(jnp.float32)
   return jnp.where(x == 0, 0, x)
 
 
 def count_outside(before: Array, outside: Array) -> Array:
-  """Returns a count with that of `outside` added, at most 2^31 - 1."""
+  """Adds how many of `outside` are true to a count, up to 2^31 - 1."""
   more = jnp.sum(outside, dtype=jnp.int32)
   return jnp.minimum(before, checks.LARGEST - more) + more
 
 
 def order_of_candidates(*keys: Array) -> Array:
-  """Returns the indices, int32, that sort keys [N], the first one foremost."""
+  """Returns the indices, int32 [N], that sort by several keys [N] in turn."""
   numbers = jnp.arange(keys[0].size, dtype=jnp.int32)
   return jax.lax.sort((*keys, numbers), num_keys=1 + len(keys))[-1]
 

@@ -98,7 +98,7 @@ class Repertoire:
 
   @property
   def bounds(self) -> tuple[np.ndarray, np.ndarray]:
-    """The bounds or the elites' extent, [D] each; outside of jit."""
+    """The descriptors' bounds, or the elites' extent, [D]; outside of jit."""
     cells = self.tessellation
     grid = cells.grid if isinstance(cells, Unstructured) else cells
     if grid is not None:
@@ -114,7 +114,7 @@ class Repertoire:
       self.descriptors if isinstance(cells, Unstructured) else cells.centroids)
 
   def in_cells(self) -> "Repertoire":
-    """Returns the repertoire by whose cells QD score and coverage are told."""
+    """Returns the repertoire in the cells by which scores are measured."""
     cells = self.tessellation
     if not isinstance(cells, Unstructured) or cells.grid is None:
       return self
@@ -276,7 +276,7 @@ class Repertoire:
 
 
 def best_of_cells(repertoire: Repertoire, new: Candidates) -> Array:
-  """Decides for the fittest of each cell, as a `PlacesFn`."""
+  """Chooses the fittest of each cell: a `PlacesFn`."""
   cells = repertoire.tessellation.cells_for("container=cells")
   num_cells = repertoire.fitness.shape[0]
   found = jnp.where(new.valid, cells.cell(new.descriptors), num_cells)

@@ -38,13 +38,13 @@ class _Cells:
     return len(self.lower)
 
   def outside(self, descriptors: Array) -> Array:
-    """Returns which finite descriptors [B, D] are outside, bool [B]."""
+    """Returns which finite descriptors [B, D] are out of bounds, bool [B]."""
     lower, upper = _float32(self.lower), _float32(self.upper)
     beyond = (descriptors < lower) | (descriptors > upper)
     return jnp.any(beyond, axis=1) & _is_finite(descriptors)
 
   def cells_for(self, setting: str) -> Self:
-    """Returns the cells that a setting needs."""
+    """Returns itself, since it has the cells that a setting needs."""
     return self
 
   def places_for(self, setting: str) -> NoReturn:
@@ -204,7 +204,7 @@ class Unstructured:
     return self.grid.outside(descriptors)
 
   def places_for(self, setting: str) -> Self:
-    """Returns the places that a setting needs."""
+    """Returns itself, since it has the places that a setting needs."""
     return self
 
   def cells_for(self, setting: str) -> NoReturn:

@@ -234,7 +234,7 @@ class FlatWeights(NamedTuple):
 def flat_weights(
   genotype: Tree, is_weight: IsWeightFn | None = None
 ) -> FlatWeights:
-  """Finds the weights of a genotype, of which shapes and dtypes will do."""
+  """Finds the weights of a genotype, or of its shapes and dtypes."""
   chosen = find_varied_weights(genotype, is_weight)
   example = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), genotype)
   flat, unravel = flatten_util.ravel_pytree(

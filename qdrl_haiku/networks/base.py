@@ -62,7 +62,7 @@ class Network(NamedTuple):
   def in_training(
     self, params: types.Params, *inputs: jax.Array
   ) -> tuple[jax.Array, types.Params]:
-    """Applies the network to a batch that it learns from, see `train`."""
+    """Applies the network to a batch while it learns, see `train`."""
     if self.train is None:
       return self.apply(params, *inputs), params
     return self.train(params, *inputs)
@@ -106,7 +106,7 @@ def network(
 
 
 def of_policy(made: Network, spec: specs.Observation) -> Network:
-  """Lets a network see of observations what policies do, see `specs`."""
+  """Hides from a network what only critics may observe, see `specs`."""
   if specs.is_flat(spec):
     return made
   see, train = specs.seen_by_policy, made.train

@@ -64,7 +64,7 @@ class NetworkConfig(Settings):
 
   @property
   def has_residual_blocks(self) -> bool:
-    """False; see `ResidualNetworkConfig`."""
+    """Whether the networks have residual blocks; only residual ones may."""
     return False
 
 

@@ -21,7 +21,7 @@ _SMALL, _LARGE = 3, 36
 
 
 def check_images(spec: specs.Observation) -> None:
-  """Refuses observations of which convolutions see nothing."""
+  """Refuses observations without an image that convolutions can see."""
   shapes = [x.shape for x in jax.tree.leaves(spec)]
   images = [x for x in shapes if len(x) == 3]
   # Frames in front of rows and columns would be taken for rows.

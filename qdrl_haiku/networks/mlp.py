@@ -55,7 +55,7 @@ class MLP(hk.Module):
 
   @staticmethod
   def exported_names(num_hidden: int) -> dict[str, str]:
-    """Returns how an export names those modules that it names otherwise."""
+    """Returns an export's names of modules, where they differ from Haiku's."""
     names = {_OUTPUT: f"layer_{num_hidden}"}
     for i in range(num_hidden):
       names[mlp_hidden_name(i)] = names[f"layer_norm_{i}"] = f"layer_{i}"

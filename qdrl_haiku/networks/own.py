@@ -15,7 +15,7 @@ from qdrl_haiku.networks.config import NUM_CRITICS
 
 
 class Pair(Protocol):
-  """Has the functions of a network."""
+  """Has a network's two functions."""
 
   init: Callable[..., types.Tree]
   apply: Callable[..., types.Tree]
@@ -132,7 +132,7 @@ def _takes_training(function: Callable[..., jax.Array]) -> bool:
 def tell_own_network(
   function: Callable[..., jax.Array],
 ) -> Callable[..., jax.Array]:
-  """Makes a user's function take `is_training` as its last argument."""
+  """Lets a user's function be called with `is_training` in the last place."""
   if _takes_training(function):
     return function
   return lambda *inputs: function(*inputs[:-1])

@@ -22,7 +22,7 @@ class ResidualMLP(mlp.MLP):
 
   @staticmethod
   def exported_names(num_hidden: int) -> dict[str, str]:
-    """Returns how an export names those modules that it names otherwise."""
+    """Returns an export's names of modules, where they differ from Haiku's."""
     return {mlp.mlp_hidden_name(0): "layer_0"}
 
   def __call__(self, inputs: jax.Array) -> jax.Array:

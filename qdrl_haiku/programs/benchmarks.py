@@ -37,7 +37,7 @@ _STEPS = 1e4
 def shorten_for_benchmark(
   setup: Setup, *, min_replay_size: int | None = None
 ) -> Setup:
-  """Gives a population an interval that can be measured in seconds."""
+  """Returns a setup with generations so short that each takes seconds."""
   assert setup.mesh is not None
   config, learner = setup.config, setup.learner
   kind = setup.mesh.devices.flat[0].platform
@@ -228,7 +228,7 @@ def benchmark_adding(repetitions: int) -> Record:
 
 
 def benchmark_resources(setup: Setup) -> Record:
-  """Measures what memory a population takes."""
+  """Measures the memory that a population takes."""
   assert setup.mesh is not None
   transition = _member(setup)[1] if setup.trains_members else ()
   device = setup.mesh.devices.flat[0]

@@ -203,7 +203,7 @@ class TeachingConfig(Settings):
 
 @dataclasses.dataclass(frozen=True)
 class CMAConfig(Settings):
-  """Says how CMA-ES searches where a repertoire can be improved."""
+  """Configures CMA-ES, which searches where a repertoire can be improved."""
 
   title = "Emitters"
 

@@ -87,7 +87,7 @@ def put_members_into_environments(
 
 
 def first_members(setup: Setup, keys: Key, pool: Tree = ()) -> Members:
-  """Returns new members of a `setup`, of `keys` [P], in their slots.
+  """Makes new members of a `setup` from `keys` [P], leaves [S, ...].
 
   Their first states are those of `pool`, leaves [P, E, I, ...], or () to draw
   them.
@@ -190,7 +190,7 @@ def _split(keys: Key, shape: tuple[int, ...]) -> Key:
 
 
 def check_members_learner(setup: Setup) -> None:
-  """Refuses a learner that can't learn from what is stored, see its `check`."""
+  """Refuses a learner that can't learn from stored transitions."""
   check_learner_functions(setup.learner)
   extras = member_transition_example(setup).extras
   learners.check(
@@ -201,7 +201,7 @@ def check_members_learner(setup: Setup) -> None:
 
 
 def stored_by_members(setup: Setup, transitions: Transition) -> Transition:
-  """Returns transitions with those extras only that learning needs."""
+  """Returns transitions with only the extras that learning needs."""
   names = {*setup.learner.stores}
   if setup.keeps_order or setup.on_policy:
     names.add("truncation")

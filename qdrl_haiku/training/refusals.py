@@ -84,8 +84,8 @@ def _repertoire_problems(setup: Setup) -> Iterator[str]:
   improves = qd.describer is not None and qd.describer.improve is not None
   if improves and qd.container.again is not None:
     yield (
-      "the describer improves, and would place elites anew without those next "
-      "in line, which the container evaluates again; take another container.")
+      "the describer learns, and elites are placed anew by it, which a "
+      "container that evaluates some again can't do; take another container.")
   if qd.describer is not None and "dcrl" in qd.emitter_names:
     yield (
       "emitter dcrl asks for the environment's own descriptors, and there is a "

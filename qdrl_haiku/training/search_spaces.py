@@ -87,8 +87,7 @@ def with_tunables(
   if declared and type(learner.hyperparams) is not dict:
     raise ValueError(
       f"the learner's hyperparams are a {type(learner.hyperparams).__name__}, "
-      f"beside which there is no place for {', '.join(declared)}; make them a "
-      "dict.")
+      f"to which {', '.join(declared)} can't be added; make them a dict.")
   if not declared:
     return learner
   defaults = {name: x.default for name, x in declared.items()}

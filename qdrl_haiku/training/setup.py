@@ -141,7 +141,7 @@ class Setup(NamedTuple):
 
   @property
   def qd(self) -> MapElites:
-    """Returns `map_elites`, where it isn't None: read it by this name."""
+    """Returns `map_elites`, which must not be None, for type checkers."""
     assert self.map_elites is not None
     return self.map_elites
 
@@ -212,7 +212,7 @@ class Setup(NamedTuple):
 
   @property
   def sizes(self) -> Sizes:
-    """Numbers of agents, and of what devices share."""
+    """How many agents there are, and what devices share."""
     size, qd = self.config.population_size, self.map_elites
     alone = not self.abilities.spreads
     if qd is None:
@@ -247,7 +247,7 @@ class Setup(NamedTuple):
   def over_members(
     self, function: Callable[..., Any], known: Tree = None
   ) -> Callable[..., Any]:
-    """Runs a function of members on each device's share of them.
+    """Makes a function of members that runs on each device's share.
 
     The function is called as (setup, known, *trees [S, ...]) -> tree [S, ...],
     where `known` is a replicated tree, left out if None. The returned function

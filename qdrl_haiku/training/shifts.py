@@ -15,7 +15,7 @@ from qdrl_haiku.types import Array, Key, Transition, Tree
 def shift_images(
   spec: specs.Observation, most: int, batch: Transition, key: Key
 ) -> Transition:
-  """Shifts the images of transitions [...], those of one observation alike.
+  """Shifts the images of transitions [...], all images of an observation alike.
 
   Args:
     spec: of observations.

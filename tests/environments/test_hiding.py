@@ -134,7 +134,7 @@ def test_of_a_dict_entries_are_hidden():
 
 @pytest.mark.parametrize(("spec", "hide", "message"), [
   (specs.Array((2,)), "velocity", "hide='velocity' is .*; give .*, ind.* 2"),
-  (specs.Array((2,)), "2", "hide='2' is nothing that is observed"),
+  (specs.Array((2,)), "2", "hide='2' is no part of observations"),
   (specs.Array((2,)), "0,1", "hide=0,1 leaves nothing"),
   (_DICT, "0", "hide='0' is nothing .* give one of a, b"),
   (_DICT["b"], "0", "hide='0' is nothing")])

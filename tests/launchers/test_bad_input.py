@@ -68,7 +68,7 @@ _SEVERAL = [
    " --search_space=tou:fixed:1 --num_timesteps=801 --hidden_layer_sizes=8 "
    "--policy_hidden_layer_sizes=4 --critic_hidden_layer_sizes=4",
    ["logdir=full is not empty; ",
-    r"hidden_layer_sizes=\(8,\) has no effect: each network is given its own; ",
+    r"hidden_layer_sizes=\(8,\) has no effect: each network is given sizes of ",
     "--tau=0.0 makes no sense; .*number above 0 and at most 1[.]",
     "--hyperparam=tua=1 is no hyperparameter of the learner; did you mean",
     "search_space names 'tou', which is no hyperparameter",

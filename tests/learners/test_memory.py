@@ -132,7 +132,7 @@ def test_a_window_is_of_each_array_of_a_tree():
 @pytest.mark.parametrize(("name", "memory", "message"), [
   ("sac", "window:1", "memory='window:1' .* of a window 2 or more"),
   ("ppo", "elephant", "give none, window:K"),
-  ("crossq", "gru:8", "memory='gru:8' is nothing that this learner has")])
+  ("crossq", "gru:8", "memory='gru:8' is unknown to this learner")])
 def test_a_memory_that_is_none_is_refused(name, memory, message):
   with pytest.raises(ValueError, match=message) as error:
     _made(name, memory)

@@ -81,7 +81,7 @@ _AGAIN = map_elites.deep_archive(
    ), "act is .* doesn't take 5 arguments; act is .* .until 0.4 there was n"),
   (common.setup(
      learner=_quadratic()._replace(act=_describing), env=common.Placed
-   ), "act returns extras by names of what environments say .descriptor.; ren"),
+   ), "act returns extras with names that the environment uses .descriptor"),
   (common.setup(learner=_reading_truncations(), n_step=3),
    "only if Learner.stores=.'truncation',. names it"),
   (common.setup(n_step=2), "n_step=2 sums.*are learning_rate, parent; give"),

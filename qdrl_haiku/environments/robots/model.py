@@ -79,7 +79,7 @@ class RobotModel:
     return element_names(self.mj_model, kind)
 
   def element(self, kinds: Sequence[str], name: str) -> tuple[str, Any]:
-    """Returns the first of some kinds that has a name, and MuJoCo's element."""
+    """Returns the first kind with an element of that name, and the element."""
     for kind in kinds:
       if name in self.names(kind):
         return kind, getattr(self.mj_model, kind)(name)

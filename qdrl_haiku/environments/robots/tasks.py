@@ -25,7 +25,7 @@ _TOUCH_DISTANCE = 1e-3
 
 
 class RobotState:
-  """Tells where the parts of a file are at one moment, and how they move.
+  """Tells where a robot's parts are at one moment, and how they move.
 
   Attributes:
     model: the robot.

@@ -20,7 +20,7 @@ def recurrent(
   learner: base.Learner, observation_size: int | specs.Observation,
   cell: networks.Cell, length: int = 1, burn_in: int = 0,
 ) -> base.Learner:
-  """Makes a learner remember by its networks' encoders.
+  """Makes a learner of recurrent networks, whose agents remember.
 
   Transitions store the `memory` with which an agent acted: M numbers of the
   policy, and M of the critics. Updates unroll the encoders along rollouts, or
@@ -53,7 +53,7 @@ def recurrent(
   def perceive(
     state: types.State, observation: types.Tree, memory: types.Tree
   ) -> tuple[types.State, types.Tree, types.Tree]:
-    """Returns what `learner` acts with and on, and the memories after it."""
+    """Returns the state and inputs of `learner`, and the next memories."""
     seen = statistics.normalize_by_statistics(
       state.observation_statistics, observation)
     after = {

@@ -14,7 +14,7 @@ _Factory = TypeVar("_Factory", bound=Callable[..., base.Learner])
 
 
 def remembering(make: _Factory) -> _Factory:
-  """Makes a factory of learners heed its configuration's memory."""
+  """Wraps a factory of learners, so that its `memory` setting has an effect."""
   signature = inspect.signature(make)
 
   @functools.wraps(make)

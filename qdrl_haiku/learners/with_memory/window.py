@@ -37,7 +37,7 @@ def window(
       spec, former, observation)
 
   def later(seen: types.Tree) -> types.Tree:
-    """Returns all but the earliest observation."""
+    """Returns the memory of the next step, without the earliest observation."""
     return jax.tree.map(lambda x, y: y[..., _width(x):], spec, seen)
 
   def act(

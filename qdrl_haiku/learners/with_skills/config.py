@@ -54,7 +54,7 @@ class SkillAgentConfig(Settings):
 
   @property
   def hyperparameters(self) -> dict[str, Hyperparameter]:
-    """Declarations of all that the agents may have, but for a user's own."""
+    """Declarations of the agents' hyperparameters, but for a user's own."""
     return {
       **getattr(self.base, "hyperparameters", {}),
       **self.objective.hyperparameters}
@@ -86,7 +86,7 @@ class METRAAgentConfig(SkillAgentConfig):
     super().__post_init__()
     if self.fitness == "mutual_information_lower_bound":
       raise ValueError(
-        f"fitness={self.fitness} is nothing that metra knows; take "
+        f"fitness={self.fitness} isn't measured with metra; take "
         "diversity_return or coverage.")
 
 

@@ -106,9 +106,9 @@ def dads_objective(
     number = min(config.num_other_skills, len(skill) - 1)
     if not number:
       raise ValueError(
-        "dads compares a continuous skill with those of other steps, and there "
-        "is one; take batch_size (of ppo num_envs) and num_eval_episodes of 2 "
-        "or more.")
+        "dads compares a continuous skill with skills of other steps, and has "
+        "only one step; take batch_size (of ppo num_envs) and "
+        "num_eval_episodes of 2 or more.")
     return jnp.stack([jnp.roll(skill, i + 1, axis=0) for i in range(number)])
 
   def other_log_probs(state: SkillState, steps: SkillSteps) -> types.Array:

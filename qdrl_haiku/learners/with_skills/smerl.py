@@ -80,7 +80,7 @@ def smerl_objective(
     observation_size, prior, descriptor_size, config)
   if prior.num_skills is None:
     raise ValueError(
-      "smerl knows a return of each skill, and so discrete skills alone; take "
+      "smerl keeps a return for each skill, so skills must be discrete; take "
       "skill_type=discrete.")
 
   def init(key: types.Key) -> dict[str, types.Tree]:

@@ -102,7 +102,7 @@ def one_per_place(
 
 
 def check_container_functions(container: Container) -> str:
-  """Refuses what can't be called as `Container` says; returns what it is."""
+  """Refuses functions with other arguments; returns what errors call it."""
   if not isinstance(container, Container):
     raise ValueError(
       f"a {type(container).__name__} is no map_elites.Container; give one, "
@@ -139,9 +139,9 @@ def fill_container(
       "one of them.")
   if missing := {*container.keeps} - evaluated.extra.keys():
     raise ValueError(
-      f"the container keeps {', '.join(sorted(missing))}, which isn't known of "
-      f"evaluated individuals ({', '.join(evaluated.extra) or 'nothing is'}); "
-      "keep what is.")
+      f"the container keeps {', '.join(sorted(missing))}, which the evaluation "
+      f"doesn't tell; it tells {', '.join(evaluated.extra) or 'nothing'}: keep "
+      "that alone.")
   size = evaluated.fitness.shape[0]
   extra = {name: evaluated.extra[name] for name in container.keeps}
   extra |= {

@@ -40,7 +40,7 @@ how many of them, the last ones, are new; how many of a group may stay) -> bool
 def mome(
   cells: Tessellation, front_size: int, reference: Sequence[float]
 ) -> Container:
-  """Keeps in each cell those that no other in it dominates.
+  """Keeps the individuals of each cell that no other one there dominates.
 
   Pierrot et al. (2022), "Multi-objective quality diversity optimization",
   arXiv:2202.03057. Of a front that is too large those leave, one by one, whose

@@ -16,7 +16,7 @@ SPREAD = "spread"
 
 
 def low_spread(tessellation: Tessellation) -> Container:
-  """Keeps of each cell one that is replaced by fitter ones of no more spread.
+  """Keeps one in each cell; a fitter one of no more spread replaces it.
 
   An individual's cell is that of its mean descriptor, not, as in the paper, the
   one where most of its episodes were. `SPREAD` is kept beside it.

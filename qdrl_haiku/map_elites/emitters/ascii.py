@@ -126,7 +126,7 @@ def record_episodes(evaluated: Evaluated, discount: float) -> Episodes:
 
 
 def ascii_weights(own: Episodes, others: Episodes) -> Array:
-  """Returns how much better others' steps are than parents', Z of the paper.
+  """Returns by how much other agents' steps beat parents', Z of the paper.
 
   cos(s_t, s'_t) (G'_t - G_t) for observations s and rewards to go G at step t
   of the n parents and the others: what these gained more, so far as both saw

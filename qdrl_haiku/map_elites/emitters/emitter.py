@@ -41,7 +41,7 @@ TellFn = Callable[[Tree, Repertoire, Evaluated, Key], Tree]
 
 
 class Emitter(NamedTuple):
-  """A way to make individuals, as pure functions; `check` tries one's own.
+  """A way to make individuals, as pure functions; `check` tests a user's own.
 
   Keys are consumed; the state is any tree of arrays.
 
@@ -128,7 +128,7 @@ def check(
   except ValueError as error:
     raise ValueError(
       f"the emitter's shared={emitter.shared} is no tree prefix of the state "
-      "that its init returns; give the state's records, with True or False in "
+      "that its init returns; give the same records, with True or False in "
       "place of arrays.") from error
   genotypes, asked = jax.eval_shape(emitter.asked, state, repertoire, key)
   checks.check_like("the state that the emitter's ask returns", asked, state)

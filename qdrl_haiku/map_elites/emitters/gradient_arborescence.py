@@ -84,7 +84,7 @@ def cma_mega(
 def omg_mega(
   batch_size: int, gradients_fn: GradientsFn, step_size: float
 ) -> Strategies:
-  """Makes those of OMG-MEGA: B offspring, each of another elite in each turn.
+  """Makes the strategies of OMG-MEGA: B offspring of newly drawn elites.
 
   Args:
     batch_size: B.

@@ -178,7 +178,7 @@ def me_es_emitter(
 
 
 def centred_ranks(scores: Array) -> Array:
-  """Returns -1/2, of the worst, to 1/2, of the best; equal ones share, [B]."""
+  """Returns ranks [B] from -1/2 to 1/2, the best; equal ones get their mean."""
   in_order = jnp.sort(scores.astype(jnp.float32))
   less = jnp.searchsorted(in_order, scores)
   not_more = jnp.searchsorted(in_order, scores, side="right")

@@ -57,7 +57,7 @@ class Decision(Protocol):
     """Leaves [P]."""
 
 
-class Decides(Protocol):
+class DecidingController(Protocol):
   """The part of a `controllers.Controller` that the emitter calls."""
 
   @property
@@ -71,7 +71,7 @@ class Decides(Protocol):
 
 
 class PBTEmitterState(NamedTuple):
-  """The population of P, and what became of it in the last generation."""
+  """The P members, and what was decided about them in the last generation."""
 
   members: Tree
   hyperparams: Hyperparams  # With which members are trained next.
@@ -87,7 +87,7 @@ class PBTEmitterState(NamedTuple):
 
 
 def pbt_emitter(
-  agents: Agents, controller: Decides, variation_fn: VariationFn, *,
+  agents: Agents, controller: DecidingController, variation_fn: VariationFn, *,
   population_size: int, variation_batch_size: int, num_replaced_by_samples: int,
 ) -> Emitter:
   """Makes the emitter of a population that trains, and of variations.

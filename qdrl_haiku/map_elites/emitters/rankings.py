@@ -36,7 +36,7 @@ anew."""
 
 
 def improvement(offspring: Offspring) -> tuple[Array, Array, Array]:
-  """Ranks those that fill a cell first, then those that improve one.
+  """Ranks individuals that fill a cell first, then those that improve one.
 
   With soft thresholds all are ranked by how far they exceed theirs, or not, and
   the best half are parents.
@@ -55,7 +55,7 @@ def optimizing(offspring: Offspring) -> tuple[Array, Array, Array]:
 
 
 def random_direction(offspring: Offspring) -> tuple[Array, Array, Array]:
-  """Ranks those that fill or improve a cell by how far they have got."""
+  """Ranks individuals that fill or improve a cell by how far they have got."""
   value = jnp.einsum("kld,kd->kl", offspring.descriptors, offspring.directions)
   is_parent, is_new, _ = improvement(offspring._replace(is_soft=False))
   return is_parent, is_new, value

@@ -39,7 +39,7 @@ def compiling_for_target(
     if len(devices) < num_devices:
       raise ValueError(
         f"num_devices={num_devices}, but jax has {len(devices)} of the CPU; "
-        "set jax_num_cpu_devices before it looks for them.")
+        "set jax_num_cpu_devices before jax is first used.")
     # Not jax's own platform where there is an accelerator too.
     with platform.switching_platform("cpu"):
       yield jax.sharding.Mesh(np.array(devices), (sharding.AXIS,))

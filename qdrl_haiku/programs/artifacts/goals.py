@@ -40,7 +40,7 @@ def goal_environment(
   if goals.shape[-1] != size:
     raise ValueError(
       f"a goal of {goals.shape[-1]} numbers is given, but skills were rewarded "
-      f"by the {objective.goal_input}, which has {size}; give so many.")
+      f"by the {objective.goal_input}, which has {size}; give that many.")
   return environments.SkillEnvironment(
     env, objective.prior,
     lambda states: choose(

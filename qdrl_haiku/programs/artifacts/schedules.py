@@ -104,7 +104,7 @@ def read_schedule(logdir: str, member: int | None = None) -> Schedule:
 def play_back(
   schedule: Schedule, learner: learners.Learner
 ) -> controllers.Controller:
-  """Returns a controller by which all members follow a schedule.
+  """Makes a controller that gives all members the schedule's hyperparameters.
 
   Args:
     schedule: of `read_schedule`; after its end the last hyperparameters stay.

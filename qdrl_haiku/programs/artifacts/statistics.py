@@ -36,7 +36,7 @@ def mean_interval(scores: np.ndarray) -> Estimate:
 
 
 def episode_spreads(values: np.ndarray) -> np.ndarray:
-  """Returns deviations [N, ...] of M episodes [N, M, ...]; NaN if M is 1."""
+  """Returns standard deviations [N, ...] over M episodes; NaN if M is 1."""
   if values.shape[1] < 2:
     return np.full((len(values), *values.shape[2:]), np.nan)
   return np.std(values, axis=1, ddof=1, dtype=np.float64)

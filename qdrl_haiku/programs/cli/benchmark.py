@@ -208,7 +208,7 @@ def _sweep(config: BenchmarkConfig, sweep: str, known: Collection[str]) -> None:
 def costs_figure(
   rows: Sequence[Mapping[str, float]], name: str
 ) -> figure.Figure:
-  """Describes the costs that all rows tell, none of them 0, each in a panel."""
+  """Describes a panel of each cost that all rows have, if none is 0."""
   values, panels = [str(row[name]) for row in rows], []
   for column, (label, cost) in _COSTS.items():
     if all(row.get(column) for row in rows):

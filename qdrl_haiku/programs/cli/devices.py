@@ -67,7 +67,7 @@ class ProcessConfig(Settings):
 
   @property
   def given(self) -> dict[str, Any]:
-    """The settings that name this process; None where the cluster is asked."""
+    """The settings that say which process this is; None to ask the cluster."""
     return {name: getattr(self, name) for name in _PROCESS}
 
 

@@ -89,7 +89,7 @@ class EvaluateConfig(Settings):
 
   @property
   def choices(self) -> list[str]:
-    """The settings that choose the agent: one, or it's refused."""
+    """The settings that choose the agent; more than one are refused."""
     given = [name for name in _AGENTS if getattr(self, name) is not None]
     return given or ["best" if self.weights is None else "weights"]
 

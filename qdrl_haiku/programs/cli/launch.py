@@ -38,13 +38,13 @@ class Given(NamedTuple):
   refused: tuple[str, ...] = ()
 
   def only(self, names: Iterable[str]) -> "Given":
-    """Returns what the flags of some names were given."""
+    """Returns the part of it that belongs to flags of given names."""
     known = set(names)
     values = {name: x for name, x in self.values.items() if name in known}
     return Given(values, self.typed & known, self.refused)
 
   def fill(self, config: _S) -> _S:
-    """Returns a configuration with what its flags were given.
+    """Returns a configuration with the values that its flags were given.
 
     Raises:
       ValueError: if something is refused, of other flags' too.
@@ -139,7 +139,8 @@ def _parse(
         raise flags.UnrecognizedFlagError(name)
       if name == "preset":
         value = "=".join(flag).removeprefix("--")
-        raise ValueError(f"give --{value} on the command line, in one word")
+        raise ValueError(
+          f"--{value}: write it as --preset=name, on the command line")
       for word in found([argv[0], *flag])[1:]:
         refused.append(f"unexpected argument {word!r}; flags begin with --.")
     except flags.UnrecognizedFlagError as error:

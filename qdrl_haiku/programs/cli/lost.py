@@ -25,7 +25,7 @@ _advice = ["start all of them again"]
 
 
 def advise_lost(advice: str) -> None:
-  """Sets what a process that has lost another one tells its user to do."""
+  """Sets the advice that a process prints when it has lost another one."""
   _advice[:] = [advice]
 
 

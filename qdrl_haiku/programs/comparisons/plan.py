@@ -71,7 +71,7 @@ class CompareConfig(Settings):
 
   @property
   def columns(self) -> tuple[str, ...]:
-    """The names of the columns at steps and at minutes."""
+    """The names of columns: one for each step and minute asked for."""
     return (
       *(f"at_{step}" for step in self.at_steps),
       *(f"at_{minutes:g}_minutes" for minutes in self.at_minutes))

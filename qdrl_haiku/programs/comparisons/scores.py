@@ -76,7 +76,7 @@ def read_scored_curves(
 
 
 def fill_diverged(curves: Sequence[Curve]) -> list[Curve]:
-  """Returns curves whose NaNs are the lowest value of any curve of the task.
+  """Returns curves with NaNs replaced by the lowest value of the task.
 
   So a diverged agent counts, and as the worst.
   """

@@ -50,14 +50,14 @@ class Trace:
   texts: Sequence[object] = ()
 
   def numbers(self, axis: str) -> np.ndarray:
-    """Returns x or y, NaN where the line breaks; names of x as they are."""
+    """Returns x or y, with NaN where the line breaks, or names of x."""
     values = self.x if axis == "x" else self.y
     if any(isinstance(value, str) for value in values):
       return np.array(values, object)
     return np.array([np.nan if x is None else x for x in values], float)
 
   def point_sizes(self) -> np.ndarray:
-    """Returns `sizes` as they are drawn, of all points ([]) or of each [N]."""
+    """Returns the points' sizes as drawn: [] for all, or [N]."""
     sizes = np.asarray(self.sizes, float)
     known = np.pad(np.isfinite(self.numbers("y")), 1)
     # Hidden, and no line goes through it.
@@ -85,7 +85,7 @@ class Axis(NamedTuple):
 
   @property
   def ends(self) -> tuple[float, float] | None:
-    """Its ends, if they are given or follow from the names."""
+    """The axis's ends, if they are given or follow from names of points."""
     if self.names and self.range is None:
       return -0.5, len(self.names) - 0.5
     return self.range

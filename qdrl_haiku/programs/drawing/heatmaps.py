@@ -50,7 +50,7 @@ def heatmap(
 
 
 def heatmap_cells(repertoire: Repertoire) -> tuple[Repertoire, np.ndarray]:
-  """Returns what is drawn as cells, and whose elite each shows, -1 for none.
+  """Returns the repertoire to draw, and each cell's elite, -1 for none.
 
   Of fronts, the fittest elite of each cell.
   """

@@ -25,7 +25,7 @@ def make_experiment_agent(config: Config) -> training.Setup:
 
 
 def make_default_agent(config: Config) -> training.Setup:
-  """Makes the same, but with the defaults of all hyperparameters."""
+  """Makes the agents with the defaults of all hyperparameters."""
   env = config.environment.make()
   # One whose states can't be kept has one set of instances.
   eval_env = env if env.abilities.copies_states else config.environment.make()
@@ -65,7 +65,7 @@ def _tunes_environment(
 def make_skill_objective(
   choice: learners.SkillAgentConfig, env: environments.BatchedEnvironment
 ) -> learners.SkillObjective:
-  """Makes what rewards skills in an environment that is given without them.
+  """Makes the objective that rewards skills; `env` is without skills.
 
   Raises:
     ValueError: if a setting doesn't fit the environment or the skills.
@@ -117,7 +117,7 @@ def _with_skills(
   if config.repertoire is not None:
     name = config_lib.config_tree_values(config)["learner"]
     raise ValueError(
-      f"learner={name} has skills, which an elite of a repertoire has not; "
+      f"learner={name} has skills, which elites of a repertoire can't have; "
       "take sac or td3.")
   prior, base = choice.skills.prior(), choice.base
   if isinstance(base, learners.AgentConfig):

@@ -103,7 +103,7 @@ class Config(Settings):
     return found
 
   def build(self) -> NoReturn:
-    """Says by what it was replaced."""
+    """Raises an error that names what has replaced it."""
     raise TypeError("config.build() is now experiment.build(config).")
 
   @property

@@ -142,7 +142,7 @@ def _check_sizes(learner: Settings) -> None:
   if None not in own and network.hidden_layer_sizes != default:
     raise ValueError(
       f"hidden_layer_sizes={network.hidden_layer_sizes} has no effect: each "
-      "network is given its own; leave it out.")
+      "network is given sizes of its own; leave it out.")
 
 
 def check_hyperparameters(given: Mapping[str, float]) -> None:

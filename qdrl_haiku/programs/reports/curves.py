@@ -61,7 +61,7 @@ def learning_curves(run: Run) -> Figure | None:
 
 
 def metric_curves(run: Run, *prefixes: str) -> Figure | None:
-  """Describes all metrics whose names begin so, and that aren't always 0."""
+  """Describes the metrics with given prefixes that aren't always 0."""
   panels = []
   steps = [row["step"] for row in run.metrics]
   for name in run.last:

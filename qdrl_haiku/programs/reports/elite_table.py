@@ -55,7 +55,7 @@ class Elites(NamedTuple):
 
 
 def read_elite_table(run_path: pathlib.Path) -> tuple[Elites | None, list[str]]:
-  """Reads the latest elites that a run has, and says what can't be read."""
+  """Reads a run's latest elites; returns messages about damaged files, too."""
   problems: list[str] = []
   for step, file in repertoires.repertoire_files_of_run(run_path).items():
     try:

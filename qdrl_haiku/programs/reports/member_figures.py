@@ -26,7 +26,7 @@ _GAP: Point = (None, None)
 
 
 def member_hyperparameters_figure(run: Run) -> tuple[Figure | None, str]:
-  """Describes the hyperparameters that anything changed; names the others."""
+  """Describes the hyperparameters that changed in a run; names the others."""
   won, panels, same = ancestry.winner_ancestry(run), [], []
   for name in run.members[0]["hyperparams"] if run.members else ():
     found = {
@@ -103,7 +103,7 @@ def _panel(run: Run, name: str, won: Ancestry | None) -> Panel:
   def draw(
     rows: Sequence[Record], label: str, color: str, width: float
   ) -> Trace:
-    """Describes the values that these rows were trained with."""
+    """Describes the values that members of given rows were trained with."""
     # Each value holds from the evaluation before.
     rows = [
       x

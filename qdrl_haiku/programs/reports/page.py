@@ -97,7 +97,7 @@ def page_pairs(items: Iterable[tuple[str, str]]) -> str:
 
 
 def page_details(summary: str, content: str) -> str:
-  """Returns content that is shown when it is asked for."""
+  """Returns content that a click unfolds."""
   name = html.escape(summary)
   return f"<details><summary>{name}</summary>{content}</details>"
 

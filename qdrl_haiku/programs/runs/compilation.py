@@ -34,7 +34,7 @@ class Program:
 
   @property
   def is_compiling(self) -> bool:
-    """Whether a thread traces it, or compiles it or reads it from a cache."""
+    """Whether a thread is compiling it, or reading it from a cache."""
     return not self.is_compiled and self._compiling.locked()
 
   def __call__(self, *args: types.Tree) -> types.Tree:
@@ -84,7 +84,7 @@ class Programs(NamedTuple):
     return self.start(run_key, self.draw(run_key, 0))
 
   def describe_compiling(self) -> str:
-    """Says which programs are being compiled, "" if none is."""
+    """Names the programs that are being compiled; "" if none is."""
     programs = dict.fromkeys(
       (*self.draws, self.start, self.train, self.evaluate))
     names = [x.name.partition("_")[0] for x in programs if x.is_compiling]
@@ -121,7 +121,7 @@ class Programs(NamedTuple):
 def make_programs(
   trainer: Trainer, run_key: types.Key | jax.ShapeDtypeStruct
 ) -> Programs:
-  """Returns what a run calls, traced as far as the shapes need it."""
+  """Returns the programs that a run calls, not yet compiled."""
   setup, mesh = trainer.setup, trainer.setup.mesh
   assert mesh is not None
   replicated, members = (

@@ -70,7 +70,7 @@ class RepertoireFiles:
       self.shown(state), found, self._qd.qd_offset)
 
   def finish(self, state: State, run_key: types.Key, step: int) -> None:
-    """Evaluates elites of a finished run again, if asked another number.
+    """Evaluates elites again at the end, if that wasn't done as often as asked.
 
     `state`, `run_key` and `step` are those of its end, as for `record`.
     """
@@ -80,11 +80,11 @@ class RepertoireFiles:
         self._write(state, step, found)
 
   def shown(self, state: State) -> map_elites.Repertoire:
-    """Returns what the container shows, as it's measured."""
+    """Returns the repertoire that the container shows, in measuring cells."""
     return self._setup.measured(self._qd.container.show(state.repertoire))
 
   def first_metrics(self, state: State) -> Record:
-    """Returns the metrics before the first generation, the container's too."""
+    """Returns the metrics of the repertoire before the first generation."""
     return records.record_numbers(
       jax.device_get(quality_diversity.repertoire_metrics(
         self._setup, state.repertoire, state.describer)))

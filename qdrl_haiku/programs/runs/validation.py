@@ -18,7 +18,7 @@ from qdrl_haiku.training.state import Trainer
 
 
 def prepare_valid_run(setup: Setup, config: RunConfig) -> Trainer:
-  """Prepares a setup, unless it and the settings don't fit, see `run`."""
+  """Prepares a setup, or refuses one that the run's settings don't fit."""
   missing: dict[str, Missing] = {}
   if setup.map_elites is None:
     missing["repertoire"] = Missing("there is no repertoire", ())
@@ -68,7 +68,7 @@ def _check_beginning(setup: Setup, config: RunConfig) -> None:
 
 
 def check_valid_mesh(setup: Setup) -> None:
-  """Refuses what the devices can't share."""
+  """Refuses a mesh of devices that can't divide the setup."""
   mesh, plan = setup.mesh, setup.map_elites
   assert mesh is not None
   if jax.process_count() > 1 and mesh.size != jax.device_count():
@@ -115,7 +115,7 @@ def _check_abilities(setup: Setup) -> None:
   if not setup.abilities.spreads and max(count, jax.process_count()) > 1:
     raise ValueError(
       f"mesh has {count} devices of {jax.process_count()} processes, but the "
-      "environment feeds one; leave the mesh out, and start one process.")
+      "environment works on one alone; leave the mesh out, start one process.")
   if setup.abilities.copies_states:
     return
   if setup.config.pool_size != training_lib.TrainingConfig.pool_size:
@@ -126,8 +126,8 @@ def _check_abilities(setup: Setup) -> None:
     getattr(env, "env", env) for env in (setup.env, setup.eval_env))
   if train_env is eval_env:
     raise ValueError(
-      "eval_env is env, whose states can't be kept while it evaluates; create "
-      "another to evaluate in.")
+      "eval_env is env, which can't go on training after it has evaluated; "
+      "create another to evaluate in.")
 
 
 def valid_logdir(config: RunConfig) -> str:
@@ -138,7 +138,7 @@ def valid_logdir(config: RunConfig) -> str:
 
 
 def valid_seeds(setup: Setup, config: RunConfig) -> range:
-  """Returns the run's seed, or one per member that is a run of its own."""
+  """Returns the run's seed, or a seed per member where each is its own run."""
   is_several = setup.controller is None and setup.map_elites is None
   number = setup.config.population_size if is_several else 1
   numbers = range(config.seed, config.seed + number)

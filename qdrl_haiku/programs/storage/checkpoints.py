@@ -97,7 +97,7 @@ class Checkpoints:
   def restore(
     self, step: int, like: dict[str, Tree], resized: Collection[str] = ()
   ) -> dict[str, Tree]:
-    """Reads trees.
+    """Reads trees of a checkpoint.
 
     Args:
       step: of the checkpoint.

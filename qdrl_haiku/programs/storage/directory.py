@@ -103,7 +103,7 @@ class RunDirectory:
       self.write_json("versions.json", versions.library_versions())
 
   def close(self) -> None:
-    """Lets another process train in the directory."""
+    """Unlocks the directory, so that another process may train in it."""
     if self._lock is not None:
       self._lock()
       self._lock = None

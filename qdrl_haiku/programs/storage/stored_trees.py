@@ -9,7 +9,7 @@ from qdrl_haiku.types import Array, Tree
 
 
 def to_stored_tree(tree: Tree) -> Tree:
-  """Returns arrays, or shapes and dtypes of them, as they are stored."""
+  """Returns a tree for orbax: keys as integers, empty arrays as None."""
 
   def convert(x: Any) -> Any:
     if not x.size or not _is_key(x):

@@ -215,7 +215,7 @@ class RepertoireConfig(Settings):
     return known.get(self.emitter, "-".join(self.names))
 
   def num_members(self, population_size: int) -> int:
-    """Returns the population's size, this one if emitters have no numbers."""
+    """Returns the population's size: the given one, if `pbt` has no number."""
     number = self.parts[0].batch_size if self.has_members else None
     return population_size if number is None else number
 
@@ -230,7 +230,7 @@ class RepertoireConfig(Settings):
   def with_reference_point(
     self, env: environments.BatchedEnvironment
   ) -> "RepertoireConfig":
-    """Fills in the reference point of what compares objectives."""
+    """Fills in the reference point of containers that compare objectives."""
     if self.container not in _COMPARING:
       return self
     objectives, given = env.objectives, self.reference_point
@@ -297,7 +297,7 @@ class RepertoireConfig(Settings):
     self, descriptor: environments.Descriptor, seed: int, population_size: int,
     centroids: jax.typing.ArrayLike | None = None,
   ) -> map_elites.Container:
-    """Makes what says which agents stay.
+    """Makes the container, which says which agents stay.
 
     Args:
       descriptor: of the environment, or of a describer, without bounds.

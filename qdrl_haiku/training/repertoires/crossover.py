@@ -21,12 +21,12 @@ def crossover_emitter(
   learner, env, does = setup.learner, setup.eval_env, "emitter ascii compares"
   if isinstance(env.action_spec, specs.Discrete):
     raise ValueError(
-      f"{does} actions by their distance, and these are one of several; take "
+      f"{does} actions by their distance, and here an action is one of n; take "
       "an environment with continuous actions, or another emitter.")
   if jax.tree.leaves(jax.eval_shape(learner.memory)):
     raise ValueError(
-      f"{does} single steps, and these agents remember; take a network without "
-      "memory, or another emitter.")
+      f"{does} single steps, and agents with memory act by earlier ones; take "
+      "memory=none, or another emitter.")
   number, steps = specs.Array(()), env.episode_length
   example = map_elites.Episodes._make([
     *specs.shapes((env.observation_spec, env.action_spec, number), steps),
@@ -42,7 +42,7 @@ def crossover_emitter(
 def crossover(
   setup: Setup, is_weight: variation.IsWeightFn | None
 ) -> map_elites.CrossFn:
-  """Makes what moves policies of any learner, on all devices.
+  """Makes the `CrossFn` for policies of any learner, on all devices.
 
   Args:
     setup: of which learner and mesh count.

@@ -45,7 +45,7 @@ def learned_descriptor(
 def describer_shapes(
   describer: Describer, env: environments.BatchedEnvironment
 ) -> tuple[Tree, Tree, Tree]:
-  """Returns the shapes of a look, of an episode, and of its descriptor."""
+  """Returns the shapes of what a describer's three functions return."""
 
   def trace() -> tuple[Tree, Tree, Tree]:
     key = jax.random.key(0)

@@ -48,8 +48,8 @@ def _check_own(setup: Setup, emitter: map_elites.Emitter) -> None:
   """Refuses a user's emitter that wouldn't do."""
   if unknown := set(emitter.needs) - {"transitions"}:
     raise ValueError(
-      f"the emitter needs {', '.join(sorted(unknown))}, which isn't known of "
-      "agents' episodes; transitions are.")
+      f"the emitter needs {', '.join(sorted(unknown))}, which evaluation "
+      "doesn't tell; it tells transitions alone.")
   container = setup.qd.container
   check_container_functions(container)
   map_elites.check(emitter, jax.eval_shape(

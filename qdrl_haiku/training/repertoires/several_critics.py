@@ -48,7 +48,7 @@ class CriticsState(NamedTuple):
 
 
 def rewards_and_novelty(descriptor: environments.Descriptor) -> Rewards:
-  """Returns rewards, and distances of scaled places from an archive."""
+  """Returns rewards, and distances of scaled descriptors to an archive."""
   name, size = "next_descriptor", descriptor.size
 
   def of(archive: Tree, transitions: Transition) -> Array:
@@ -65,7 +65,7 @@ def rewards_and_novelty(descriptor: environments.Descriptor) -> Rewards:
 
 
 def one_per_objective(objectives: environments.Objectives) -> Rewards:
-  """Returns a step's objectives, each as a reward."""
+  """Returns a step's objectives as rewards, one for each critic."""
   name, names = "objectives", objectives.names
   return Rewards(
     tuple(f"{x}/" for x in names), name, len(names), tuple,

@@ -90,7 +90,7 @@ def _discrete():
 
 
 @pytest.mark.parametrize(("setup", "message"), [
-  (_setup(**_discrete()), "by their distance, and these are one of several"),
+  (_setup(**_discrete()), "by their distance, and here an action is one of n"),
   (_setup(toy.linear_learner()._replace(memory=lambda: jnp.zeros(1))),
    "and these agents remember; take a network without memory")])
 def test_agents_that_can_not_take_over_are_refused(setup, message):
