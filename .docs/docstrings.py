@@ -62,7 +62,8 @@ def _markdown(text: str) -> str:
       blocks.append(f"```text\n{block}\n```")
       continue
     parts = _CODE.split(block)
-    parts[::2] = [re.sub(r"([*<|])", r"\\\1", x) for x in parts[::2]]
+    parts[::2] = [
+      re.sub(r"([*|])", r"\\\1", x).replace("<", "&lt;") for x in parts[::2]]
     block = "".join(parts)
     if block.startswith("Returns:\n"):
       block = "**Returns:** " + re.sub(r"\n +", "\n", block[9:].lstrip())

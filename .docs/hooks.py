@@ -21,35 +21,47 @@ _MEDIA = (*_ROOT.glob("launchers/pictures/*"), *_NOTEBOOKS,
           _ROOT / "tests/environments/robots/tripod.xml")
 
 
-def _value(path: pathlib.Path, name: str) -> Any:
+def _value(path: pathlib.Path, name: str, default: Any = None) -> Any:
   """Returns the value of a constant in a file of Python."""
   for node in ast.parse(path.read_text()).body:
     if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
       return ast.literal_eval(node.value)
-  raise ValueError(f"{path} has no {name}.")
+  return default
 
 
 def _members(path: pathlib.Path) -> dict[str, str]:
   """Returns the full path of each public name of a room."""
   own = ".".join(path.relative_to(_ROOT).with_suffix("").parts)
-  found = {}
-  for node in ast.parse(path.read_text()).body:
-    if isinstance(node, ast.ImportFrom) and path.name == "__init__.py":
+  is_room, found = path.name == "__init__.py", {}
+  tree = ast.parse(path.read_text())
+  shown = () if is_room else _value(path, "__all__", ())
+  for node in tree.body:
+    if isinstance(node, ast.ImportFrom):
       room = _file(node.module)
-      is_other = room not in (None, path) and room.name == "__init__.py"
+      is_other = is_room and room not in (None, path)
+      is_other = is_other and room.name == "__init__.py"
       others = _members(room) if is_other else {}
       found |= {
         x.asname or x.name: others.get(x.name, f"{node.module}.{x.name}")
-        for x in node.names}
+        for x in node.names if is_room or x.name in shown}
     elif isinstance(node, ast.FunctionDef | ast.ClassDef):
       found[node.name] = f"{own}.{node.name}"
     elif isinstance(node, ast.Assign | ast.AnnAssign):
       target = node.target if isinstance(node, ast.AnnAssign) else (
         node.targets[0])
       found[ast.unparse(target)] = f"{own}.{ast.unparse(target)}"
+  if is_room:  # What is imported late.
+    texts = [x.value for x in ast.walk(tree) if isinstance(x, ast.Constant)]
+    found |= {str(x).rpartition(".")[2]: str(x) for x in texts}
+  for name, full in [*found.items()]:
+    module = _file(full) if full.startswith(own.removesuffix("__init__")) else (
+      None)
+    if module:  # A part of a room that is a module of its own.
+      inner = _members(module)
+      found |= {f"{name}.{x}": inner[x] for x in inner if "." not in x}
   return {
     name: full for name, full in sorted(found.items())
-    if full.startswith("qdrl_haiku.") and not name.startswith("_")
+    if full.startswith("qdrl_haiku.") and not re.search(r"(^|\W)_", name)
     and ".__init__." not in full and not _file(full)}
 
 
@@ -93,7 +105,9 @@ def _reference(room: str) -> str:
       continue
     lines += [
       "", f"::: {full}", "    options:", f"      heading: {name}",
-      f"      toc_label: {name.partition('.')[2]}"]
+      f"      toc_label: {name.partition('.')[2]}",
+      # Settings are often those of a class that several have in common.
+      f"      inherited_members: {str(name.endswith('Config')).lower()}"]
   return "\n".join(lines)
 
 

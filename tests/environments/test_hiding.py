@@ -136,8 +136,8 @@ def test_of_a_dict_entries_are_hidden():
   (specs.Array((2,)), "velocity", "hide='velocity' is .*; give .*, ind.* 2"),
   (specs.Array((2,)), "2", "hide='2' is no part of observations"),
   (specs.Array((2,)), "0,1", "hide=0,1 leaves nothing"),
-  (_DICT, "0", "hide='0' is nothing .* give one of a, b"),
-  (_DICT["b"], "0", "hide='0' is nothing")])
+  (_DICT, "0", "hide='0' is no part .* give one of a, b"),
+  (_DICT["b"], "0", "hide='0' is no part")])
 def test_nonsense_is_refused_in_one_line(spec, hide, message):
   with pytest.raises(ValueError, match=message) as error:
     hiding.what_is_seen(spec, hide.split(","), {"speed": (1,)})

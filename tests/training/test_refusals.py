@@ -53,7 +53,7 @@ _AGAIN = map_elites.deep_archive(
 @pytest.mark.parametrize(("setup", "message"), [
   # Emitters.
   (_variations(emitter=lambda setup: _OWN._replace(needs=("dreams",))),
-   "needs dreams, which isn't known"),
+   "needs dreams, which evaluation doesn't"),
   (_variations(
      emitter=lambda setup: _OWN._replace(
        ask=lambda *args: _OWN.ask(*args)[::-1])

@@ -74,7 +74,7 @@ _CASES = [
    "--discriminator_input=observation --fitness=coverage",
    "fitness=coverage .*neither a state descriptor .*diversity_return"),
   ("train_pbt", "--learner=metra --fitness=mutual_information_lower_bound",
-   "nothing that metra knows; take"),
+   "isn't measured with metra; take"),
   ("train_pbt", "--learner=smerl --skill_type=continuous", "take .*=discrete"),
   ("train_me_pbt", "--learner=diayn", "learner=diayn.*sac or td3"),
   # Repertoires.

@@ -92,7 +92,7 @@ def _discrete():
 @pytest.mark.parametrize(("setup", "message"), [
   (_setup(**_discrete()), "by their distance, and here an action is one of n"),
   (_setup(toy.linear_learner()._replace(memory=lambda: jnp.zeros(1))),
-   "and these agents remember; take a network without memory")])
+   "agents with memory act by earlier ones; take memory=none")])
 def test_agents_that_can_not_take_over_are_refused(setup, message):
   with pytest.raises(ValueError, match=message):
     common.shapes(setup)
