@@ -11,7 +11,7 @@ class Observed(NamedTuple):
     unit: such as "rad/s"; "" of a number without one.
     frame: in which it's measured: "world", the "body" itself, its "parent",
       the "joint" (along or around its axis); "" of a number without one.
-    field: of MuJoCo's data, "qpos" or "qvel", if it's a number of these.
+    field: of MuJoCo's data, "qpos" or "qvel", if it stands there.
     place: its index there.
   """
 
