@@ -17,7 +17,7 @@ _MUSCLE = 2
 
 
 def derive_constants(model: Any) -> Callable[..., dict[str, Array]]:
-  """Returns what computes as `mj_setConst` of MuJoCo what follows from inertia.
+  """Makes a function that derives constants from inertia as `mj_setConst` does.
 
   With L L^T the mass matrix in MuJoCo's `qpos0`, M_i what body i adds to it,
   and S_i = L^-1 M_i L^-T, factors f_i of masses and inertias turn the matrix

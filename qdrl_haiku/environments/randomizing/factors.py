@@ -57,9 +57,9 @@ FACTORS: Mapping[str, Factor] = {
   "slope_y": Factor("", _GRAVITY, 1, multiplies=False),
   "stiffness": Factor("dof", ("dof.stiffness", "jnt_stiffness"))}
 # The parts of brax's systems, which MJX's models lack.
-_OF_BRAX = ("actuator", "dof", "gravity", "link")
+_BRAX_FIELDS = ("actuator", "dof", "gravity", "link")
 # What is derived from these is derived anew.
-_OF_INERTIA = ("armature", "com_x", "com_y", "com_z", "mass")
+_INERTIA_FACTORS = ("armature", "com_x", "com_y", "com_z", "mass")
 # What brax's own two leave out.
 _LEFT_OUT = ("armature", "damping", "stiffness")
 # The parameters of a muscle that are forces; others are lengths and speeds.
@@ -90,7 +90,7 @@ class Factors:
         x: _mask(sys, self._model, name, x)
         for x in FACTORS[_kind(name)].fields
         # What brax's systems have besides MJX's.
-        if hasattr(sys, "link") or x.partition(".")[0] not in _OF_BRAX}
+        if hasattr(sys, "link") or x.partition(".")[0] not in _BRAX_FIELDS}
       self._masks[name] = masks
       reason = _why_without_effect(sys, self._model, backend, name, masks)
       if reason:
@@ -99,7 +99,7 @@ class Factors:
         self.notes += frictions.check_friction_shows(
           self._model, backend, name, drawn)
     has_muscle = (self._model.actuator_gaintype == _MUSCLE).any()
-    derived_from = (*_OF_INERTIA, "gear") if has_muscle else _OF_INERTIA
+    derived_from = (*_INERTIA_FACTORS, *["gear"] * int(has_muscle))
     # brax's own two don't read what is derived.
     is_read = backend not in ("spring", "positional")
     if is_read and any(_kind(name) in derived_from for name in drawn):
@@ -246,7 +246,13 @@ def _is_gain(model: Any, factor: str, field: str) -> np.ndarray:
 
 
 def chosen(model: Any, name: str, kind: str) -> np.ndarray:
-  """Returns which elements, [N], "mass/torso" or "mass/*leg*" is of."""
+  """Returns which elements of a `kind` in a `model` a factor is of, bool [N].
+
+  `name` is the factor's, such as "mass", "mass/torso" or "mass/*leg*".
+
+  Raises:
+    ValueError: if it is of none.
+  """
   one = name.partition("/")[2]
   label = "joint" if kind == "dof" else kind
   known = element_names(model, label) if kind else []

@@ -69,7 +69,10 @@ class Motions:
     return found
 
   def posed(self, env: Any, values: Mapping[str, Array], key: Key) -> Any:
-    """Returns an environment whose episodes begin in another pose."""
+    """Returns an `env` whose episodes begin in another pose.
+
+    `values` [] by name say how far joints may be from it; `key` is consumed.
+    """
     if not self._poses:
       return env
     model, first = self._model, jnp.asarray(_first_pose(env))
@@ -92,7 +95,10 @@ class Motions:
   def pushed(
     self, state: State, values: Mapping[str, Array], key: Key
   ) -> State:
-    """Adds a velocity to the root, at random times, in a random direction."""
+    """Adds a velocity to the root of a `state`, in a random direction.
+
+    It is added at random times, drawn by `key`, as the `values` [] by name say.
+    """
     if "push" not in values:
       return state
     is_now, turn = jax.random.uniform(key, (2,))

@@ -183,8 +183,9 @@ def randomized(
       from where it would, in radians and metres, within its limits; push, a
       velocity in m/s that the root gets sideways at random times, every
       push_interval seconds in the mean, 5 by default. "mass/torso" changes one
-      body, and likewise one geom, joint or actuator; "mass/*leg*" several by
-      one number. A geom's friction is also that of its <pair>s.
+      body, and so named factors one geom, joint or actuator; "mass/*leg*"
+      changes several by one number. A geom's friction is also that of its
+      <pair>s.
       For any environment: observation_noise and action_noise, standard
       deviations, and action_delay, in steps, rounded.
 
@@ -213,7 +214,7 @@ def drawn_values(state: State) -> dict[str, Array]:
 
 
 def is_factor(name: str) -> bool:
-  """Returns whether a name is of what multiplies physics."""
+  """Returns whether a name is that of a factor, which multiplies."""
   factor = factors.FACTORS.get(_kind(name))
   return factor is not None and factor.multiplies
 
