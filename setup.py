@@ -37,8 +37,10 @@ def _description() -> str:
     kind = "raw" if is_picture else "blob"
     return f"{is_picture}[{text}]({_HOME}/{kind}/{branch}/{path})"
 
-  return re.sub(
+  text = re.sub(
     r"(!?)\[([^]]*)\]\(([^)\s]+)\)", link, (_ROOT / "README.md").read_text())
+  # A table of pictures alone.
+  return re.sub(r"^[| ]+\n[| -]+\n", "", text, flags=re.MULTILINE)
 
 
 class _Sdist(sdist.sdist):

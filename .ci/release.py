@@ -3,7 +3,7 @@
 python .ci/release.py PYTHON...
 
 Each is an interpreter. For each there's a new environment, which has the wheel
-and the interpreter's packages if jax is among them; else pip installs all. In
+and the interpreter's packages if jax is among them; pip installs the others. In
 an empty folder a run is started, interrupted, resumed, evaluated, reported and
 compared. QDRL_HOME is where the project is read, for links.
 """
@@ -80,13 +80,11 @@ def _install(python: str, wheel: pathlib.Path, folder: pathlib.Path) -> None:
   probe = "import importlib.util as u, site; print(site.getsitepackages()[0]"
   shared = _call(
     [python, "-c", f"{probe} if u.find_spec('jax') else '')"], folder).strip()
-  pip = [path / "bin/python", "-m", "pip", "install", "-q"]
   if shared:
     (packages,) = path.glob("lib/python*/site-packages")
     (packages / "shared.pth").write_text(shared)
-    _call([*pip, "--no-deps", wheel], folder)
-  else:
-    _call([*pip, f"{wheel}[report]"], folder)
+  pip = [path / "bin/python", "-m", "pip", "install", "-q"]
+  _call([*pip, f"{wheel}[report]"], folder)  # And what isn't shared.
   how = "with shared packages" if shared else "with all that it needs"
   print(f"{python}: installed in {time.time() - began:.0f} s, {how}")
 
