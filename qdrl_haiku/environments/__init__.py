@@ -1,7 +1,6 @@
 """Environments: batches of them, their registry, and our own."""
 
 from qdrl_haiku.environments.environment import Environment
-from qdrl_haiku.environments.gymnasium_environment import GymnasiumEnvironment
 from qdrl_haiku.environments.interface import (
   TUNABLE,
   Abilities,
@@ -36,5 +35,8 @@ from qdrl_haiku.environments.scenes import (
   scene,
 )
 from qdrl_haiku.environments.skill_environment import SkillEnvironment
+from qdrl_haiku.environments.suites.gymnasium_environment import (
+  GymnasiumEnvironment,
+)
 from qdrl_haiku.environments.wrappers import with_descriptor
 from qdrl_haiku.hyperparameter import Hyperparameter

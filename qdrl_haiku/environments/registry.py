@@ -13,23 +13,27 @@ from typing import Any, NamedTuple, Self
 from qdrl_haiku import names as names_lib
 from qdrl_haiku.config import Missing, Settings, setting
 from qdrl_haiku.environments import (
-  brax_loading,
-  brax_tasks,
   functions,
-  gym_environment,
-  gymnax_environment,
   hiding,
-  jumanji_environment,
-  playground,
   point_maze,
   randomizing,
   sparse_maze,
   validation,
 )
 from qdrl_haiku.environments.environment import MAX_EPISODE_LENGTH, Environment
-from qdrl_haiku.environments.gymnasium_environment import GymnasiumEnvironment
 from qdrl_haiku.environments.interface import BatchedEnvironment
 from qdrl_haiku.environments.robots import from_mjcf
+from qdrl_haiku.environments.suites import (
+  brax_loading,
+  brax_tasks,
+  gym_environment,
+  gymnax_environment,
+  jumanji_environment,
+  playground,
+)
+from qdrl_haiku.environments.suites.gymnasium_environment import (
+  GymnasiumEnvironment,
+)
 
 _BACKENDS = ("generalized", "spring", "positional", "mjx")
 

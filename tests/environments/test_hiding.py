@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import environments, specs
-from qdrl_haiku.environments import gymnasium_environment, hiding, registry
+from qdrl_haiku.environments import hiding, registry
+from qdrl_haiku.environments.suites import gymnasium_environment
 
 _TRIPOD = str(pathlib.Path(__file__).parent / "robots" / "tripod.xml")
 _GYMNAX = (

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import pytest
 
 from qdrl_haiku import environments
-from qdrl_haiku.environments import brax_loading, registry
+from qdrl_haiku.environments import registry
+from qdrl_haiku.environments.suites import brax_loading
 
 _TOY = '''
 from qdrl_haiku import environments

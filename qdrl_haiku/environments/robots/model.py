@@ -9,7 +9,7 @@ from xml.parsers import expat
 import numpy as np
 
 from qdrl_haiku import names
-from qdrl_haiku.environments import brax_loading
+from qdrl_haiku.environments.suites import brax_loading
 
 BACKENDS = ("spring", "positional", "generalized", "mjx")
 # Features that brax's own pipelines silently ignore: the name, the element or

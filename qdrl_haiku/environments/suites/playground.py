@@ -9,7 +9,7 @@ import subprocess
 from typing import Any
 
 from qdrl_haiku import names
-from qdrl_haiku.environments import brax_loading
+from qdrl_haiku.environments.suites import brax_loading
 
 _MENAGERIE = "https://github.com/google-deepmind/mujoco_menagerie"
 

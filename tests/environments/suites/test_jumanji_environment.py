@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import environments, specs, trees
-from qdrl_haiku.environments import jumanji_environment
+from qdrl_haiku.environments.suites import jumanji_environment
 
 jumanji = pytest.importorskip(
   "jumanji", reason="jumanji is not installed (the extra [jumanji])")

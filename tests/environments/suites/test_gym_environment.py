@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import environments, specs
-from qdrl_haiku.environments import (
+from qdrl_haiku.environments import randomizing
+from qdrl_haiku.environments.suites import (
   brax_loading,
   brax_tasks,
   gym_environment,
   gym_tasks,
-  randomizing,
 )
 
 gymnasium = pytest.importorskip(

@@ -17,13 +17,9 @@ import numpy as np
 from jax.experimental import io_callback
 
 from qdrl_haiku import checks, names, prng, specs
-from qdrl_haiku.environments import (
-  environment,
-  gymnasium_spaces,
-  hiding,
-  interface,
-)
+from qdrl_haiku.environments import environment, hiding, interface
 from qdrl_haiku.environments.interface import State
+from qdrl_haiku.environments.suites import gymnasium_spaces
 from qdrl_haiku.types import Array, Key, Tree
 
 

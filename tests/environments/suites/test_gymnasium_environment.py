@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import actors, environments, learners, skills, specs
-from qdrl_haiku.environments import gymnasium_spaces
+from qdrl_haiku.environments.suites import gymnasium_spaces
 from tests.training import common
 
 gymnasium = pytest.importorskip(

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import environments
-from qdrl_haiku.environments import brax_loading, brax_tasks
+from qdrl_haiku.environments.suites import brax_loading, brax_tasks
 
 # Optimising what then runs for a moment takes longer than it saves.
 _jit = functools.partial(

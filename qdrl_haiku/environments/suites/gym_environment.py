@@ -17,9 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from qdrl_haiku import names
-from qdrl_haiku.environments import brax_loading, brax_tasks, interface
-from qdrl_haiku.environments.gym_tasks import TASKS, Task
+from qdrl_haiku.environments import interface
 from qdrl_haiku.environments.interface import Descriptor, Objectives, State
+from qdrl_haiku.environments.suites import brax_loading, brax_tasks
+from qdrl_haiku.environments.suites.gym_tasks import TASKS, Task
 from qdrl_haiku.hyperparameter import Hyperparameter
 from qdrl_haiku.types import Array, Key
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import environments, specs
-from qdrl_haiku.environments import gymnax_environment
+from qdrl_haiku.environments.suites import gymnax_environment
 
 gymnax = pytest.importorskip(
   "gymnax", reason="gymnax is not installed (the extra [gymnax])")

@@ -1,0 +1,1 @@
+"""Environments of other packages, as instances of ours."""
