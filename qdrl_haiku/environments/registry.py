@@ -297,7 +297,7 @@ class EnvironmentConfig(Settings):
     "Whether rewards in replay are weighed by an agent's tunables when it "
     "learns, not as they were paid; needs an environment that tells the terms "
     "of its reward, such as sparse_maze.",
-    needs="learning")
+    needs="decisions")
   hide: tuple[str, ...] = setting(
     (),
     "What agents don't see of observations, separated by commas: velocity, "

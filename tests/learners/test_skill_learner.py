@@ -180,7 +180,7 @@ def test_over_td3_it_is_a_learner_as_others_are():
   # Such as those of a replay buffer that doesn't store them.
   ("diayn", {"extras": {}}, "next_descriptor"),
   ("smerl", {"extras": {}}, "no skill_return .*keeps_returns=True"),
-  ("dads", {}, "there is one; take batch_size")])
+  ("dads", {}, "has only one step; take batch_size")])
 def test_batches_that_lack_something_are_refused(name, changes, message):
   prior = skilled.CIRCLE if name == "dads" else skilled.CATEGORICAL
   learner = skilled.learner(name, prior)

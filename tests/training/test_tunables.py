@@ -82,7 +82,7 @@ def test_a_repertoire_keeps_them_beside_genotypes():
 
 def test_hyperparameters_that_are_no_dict_have_no_place_for_them():
   learner = common.quadratic_learner()._replace(hyperparams=(0.1, 0.2))
-  with pytest.raises(ValueError, match="are a tuple, .* for env/bonus; make"):
+  with pytest.raises(ValueError, match="are a tuple, .* env/bonus can't be added; make"):
     training.with_tunables(learner, _SETUP.env)
 
 
