@@ -292,11 +292,11 @@ class EnvironmentConfig(Settings):
     "action_noise, action_delay. Kinds: uniform, log_uniform, choice, fixed. "
     "Repeatable; empty for nothing.",
     repeatable=True)
-  pay_anew: bool = setting(
-    False,
+  pay_anew: bool | None = setting(
+    None,
     "Whether rewards in replay are weighed by an agent's tunables when it "
-    "learns, not as they were paid; needs an environment that tells the terms "
-    "of its reward, such as sparse_maze.",
+    "learns, not as they were paid; by default where the environment tells the "
+    "terms of its reward, as sparse_maze does.",
     needs="decisions")
   hide: tuple[str, ...] = setting(
     (),

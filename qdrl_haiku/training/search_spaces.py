@@ -65,7 +65,7 @@ def search_space(
 
 def with_tunables(
   learner: learners.Learner, env: environments.BatchedEnvironment,
-  *, pay_anew: bool = False,
+  *, pay_anew: bool | None = None,
 ) -> learners.Learner:
   """Puts an environment's tunables among a learner's hyperparameters.
 
@@ -73,7 +73,8 @@ def with_tunables(
     learner: which may heed them or not.
     env: that agents collect in.
     pay_anew: whether rewards are those of the agent's weights when it learns,
-      not when it collected; the environment has to tell its `reward_terms`.
+      not when it collected; by default, where the environment tells its
+      `reward_terms` and the learner learns from what others' weights paid.
 
   Returns:
     The learner with hyperparameters `env/<name>`. Each agent then collects with
@@ -94,11 +95,14 @@ def with_tunables(
   learner = learner._replace(
     hyperparams=learner.hyperparams | defaults,
     declared={**learner.declared, **declared})
-  if not pay_anew:
-    return learner
   states = jax.eval_shape(
     lambda: env.reset(jax.random.split(jax.random.key(0), 1)))
-  if _TERMS not in states.info:
+  can_pay = _TERMS in states.info
+  if pay_anew is None:
+    pay_anew = can_pay and learner.learns_from != "rollout"
+  if not pay_anew:
+    return learner
+  if not can_pay:
     raise ValueError(
       "pay_anew needs an environment that tells its reward's terms in "
       f"info[{_TERMS!r}], and this one doesn't; leave it out.")

@@ -1,5 +1,6 @@
 """Tests of members that tune what their environment declares."""
 
+import dataclasses
 import functools
 
 import jax
@@ -82,7 +83,7 @@ def test_a_repertoire_keeps_them_beside_genotypes():
 
 def test_hyperparameters_that_are_no_dict_have_no_place_for_them():
   learner = common.quadratic_learner()._replace(hyperparams=(0.1, 0.2))
-  with pytest.raises(ValueError, match="are a tuple, .* env/bonus can't be added; make"):
+  with pytest.raises(ValueError, match="tuple, .* env/bonus can't be added"):
     training.with_tunables(learner, _SETUP.env)
 
 
@@ -151,13 +152,17 @@ def test_rewards_are_paid_anew_by_the_weights_at_learning():
 def test_members_that_pay_anew_train_by_the_terms_in_replay():
   config = experiment.Config(
     environment=environments.EnvironmentConfig(
-      env_name="sparse_maze", pay_anew=True),
+      env_name="sparse_maze"),
     search_space=("env/progress:uniform:1:9",))
   setup = experiment.build(config)
   stored = members.stored_by_members(
     setup, members.member_transition_example(setup)).extras
   assert set(stored["reward_terms"]) == {
     "moving", "nearness", "progress", "rest"}
+  # Those of sums over several steps have no terms, nor are they asked for.
+  several = dataclasses.replace(
+    config, training=dataclasses.replace(config.training, n_step=3))
+  assert not experiment.build(several).learner.stores
 
 
 @pytest.mark.parametrize(("env_name", "changes", "message"), [

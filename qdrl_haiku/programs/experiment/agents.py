@@ -43,6 +43,8 @@ def make_default_agent(config: Config) -> training.Setup:
   # Which checks them.
   learner = training.with_hyperparameters(setup.learner, {})
   anew = config.environment.pay_anew
+  if anew is None and config.training.n_step > 1:
+    anew = False  # Sums of rewards of several steps have no terms.
   if _tunes_environment(config, env):
     learner = training.with_tunables(learner, env, pay_anew=anew)
   elif anew:
