@@ -1,4 +1,4 @@
-"""What is random about a robot's motion: pushes, and poses at the start."""
+"""Pushes robots at random times, and draws poses at the start."""
 
 from collections.abc import Mapping
 from typing import Any

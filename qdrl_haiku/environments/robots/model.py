@@ -66,7 +66,7 @@ class RobotModel:
 
   @property
   def left_out(self) -> list[str]:
-    """What joints have in the file, and not in this physics."""
+    """Lists what joints have in the file, and not in this physics."""
     return _left_out(self.backend, self.mj_model)
 
   @property

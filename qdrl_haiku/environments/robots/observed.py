@@ -1,4 +1,4 @@
-"""What single numbers of a robot's generalized coordinates are."""
+"""Names the numbers of a robot's generalized coordinates."""
 
 from typing import Any, NamedTuple
 
