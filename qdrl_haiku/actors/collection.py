@@ -1,6 +1,7 @@
 """Collecting experience: one agent a step at a time, or a population."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Protocol
 
 import jax
@@ -68,6 +69,7 @@ def collect(
   env: environments.BatchedEnvironment, learner: ActingLearner,
   states: types.State, hyperparams: Hyperparams, env_states: environments.State,
   keys: Key, num_steps: int, pool: environments.State | None = None,
+  more_tunables: Mapping[str, Array] = MappingProxyType({}),
 ) -> tuple[environments.State, Transition]:
   """Steps the environments of a whole population, in one flat batch.
 
@@ -80,12 +82,14 @@ def collect(
     keys: [P], for exploration, one per agent; consumed.
     num_steps: T, steps of each environment.
     pool: as of `step`, leaves [P, E, I, ...].
+    more_tunables: values [P] of tunables of `env` by name, beside those that
+      the hyperparameters say.
 
   Returns:
     The environments' next states, and the transitions [P, T, E, ...].
   """
   checks.check_hyperparams(hyperparams, learner.hyperparams)
-  tunables = _tunables(env, hyperparams)
+  tunables = _tunables(env, hyperparams, more_tunables)
 
   def body(
     env_states: environments.State, keys: Key
@@ -101,9 +105,10 @@ def collect(
 
 
 def _tunables(
-  env: environments.BatchedEnvironment, hyperparams: Hyperparams
+  env: environments.BatchedEnvironment, hyperparams: Hyperparams,
+  more: Mapping[str, Array] = MappingProxyType({}),
 ) -> list[dict[str, Array]]:
-  """Returns what hyperparameters [...] say of an environment's tunables.
+  """Returns what hyperparameters [...], and more, say of tunables by name.
 
   They are [..., 1], for all of an agent's instances; nothing, if none is said.
   """
@@ -112,6 +117,7 @@ def _tunables(
     name.removeprefix(prefix): jnp.expand_dims(x, -1)
     for name, x in trees.named_tree_leaves(hyperparams)
     if name.startswith(prefix) and name.removeprefix(prefix) in known}
+  said |= {name: jnp.expand_dims(x, -1) for name, x in more.items()}
   return [said] if said else []
 
 
@@ -158,6 +164,9 @@ def take_actions(
   happened = collect_transition(env_state, acted.action, next_state)
   # Only here: evaluation, which keeps whole episodes, knows their ends.
   happened.extras["truncation"] = next_state.info["truncation"]
+  if (told := next_state.info.get(environments.CURRICULUM)) is not None:
+    episodes = {"episodes": next_state.info["episodes"]}
+    happened.extras[environments.CURRICULUM] = told | episodes
   if both := ", ".join(acted.extras.keys() & happened.extras.keys()):
     raise ValueError(
       f"the learner's act returns extras with names that the environment uses "

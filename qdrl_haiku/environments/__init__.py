@@ -2,6 +2,8 @@
 
 from qdrl_haiku.environments.environment import Environment
 from qdrl_haiku.environments.interface import (
+  BOUNDARY_SHARE,
+  CURRICULUM,
   TUNABLE,
   Abilities,
   BatchedEnvironment,

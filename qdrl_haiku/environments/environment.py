@@ -243,8 +243,9 @@ class Environment(interface.BatchedEnvironment):
     if "state_descriptor" in env_state.info:
       info["state_descriptor"] = info["next_state_descriptor"] = (
         env_state.info["state_descriptor"].astype(jnp.float32))
-    if "reward_terms" in env_state.info:
-      info["reward_terms"] = env_state.info["reward_terms"]
+    for name in ("reward_terms", interface.CURRICULUM):
+      if name in env_state.info:
+        info[name] = env_state.info[name]
     if self.objectives is not None:
       info["objectives"] = env_state.info["objectives"].astype(jnp.float32)
     return State(

@@ -14,6 +14,10 @@ from qdrl_haiku.types import Array, Key, Tree
 
 TUNABLE = "env/"
 """Before a tunable's name, where it's one of an agent's hyperparameters."""
+CURRICULUM = "curriculum"
+"""The name in `info` of what a curriculum is told of an episode."""
+BOUNDARY_SHARE = "boundary_share"
+"""The tunable that says how many episodes are at a boundary."""
 DescriptorFn = Callable[[Array, Array], Array]
 """Makes an episode's descriptor, [D], as `final_descriptor` does.
 
@@ -146,6 +150,10 @@ class SingleEnvironment(Protocol):
   defaults where it's evaluated. `reset` is the same for all. If the tunables
   weigh terms of the reward, `info["reward_terms"]` may say the terms [] by
   name, and by the name "rest" what is paid whatever the weights.
+
+  An attribute `boundaries` names tunables that a curriculum may move from 0 to
+  1, if `boundary_share` is one too. Then `info["curriculum"]` tells `boundary`,
+  int32, the index of that which the episode is at or -1, and `return`, so far.
   """
 
   def reset(self, rng: Key, /) -> State:

@@ -316,12 +316,16 @@ class EnvironmentConfig(Settings):
   def missing(self) -> Mapping[str, Missing]:
     """Returns the parts that the configuration lacks, by name."""
     name = self.env_name
+    found = {}
+    if not any(self.randomize):
+      found["curriculum"] = Missing(
+        "no range of --randomize is given that it widens", ("randomize",))
     parts = {
       "arguments": (":" in name, "takes none from command lines"),
       "maze": (name in ("point_maze", "sparse_maze"), "has no layout"),
       "playground": (name.startswith("playground:"), "is none of Playground's"),
       "robot": (names_robot_file(name), "is no robot's file")}
-    return {
+    return found | {
       part: Missing(f"--env_name={name} {why}", ("env_name",))
       for part, (is_there, why) in parts.items()
       if not is_there}

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from qdrl_haiku import checks, learners, map_elites
 from qdrl_haiku.config import Settings, setting
+from qdrl_haiku.training.curriculum import CurriculumConfig
 
 # Transitions that an agent keeps by default, or more in a longer run.
 _LEAST_REPLAY = 100_000
@@ -101,6 +102,7 @@ class TrainingConfig(Settings):
     "Whether a child gets its parent's replay buffer; otherwise it goes on "
     "with its own.",
     needs="replacement")
+  curriculum: CurriculumConfig = CurriculumConfig()
 
   def __post_init__(self) -> None:
     super().__post_init__()

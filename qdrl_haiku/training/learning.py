@@ -19,8 +19,8 @@ from qdrl_haiku import (
 )
 from qdrl_haiku.learners import statistics
 from qdrl_haiku.training import config as config_lib
+from qdrl_haiku.training import curriculum, n_step, order, sequences, shifts
 from qdrl_haiku.training import members as members_lib
-from qdrl_haiku.training import n_step, order, sequences, shifts
 from qdrl_haiku.training.setup import Setup
 from qdrl_haiku.training.state import Members
 from qdrl_haiku.types import Array, Hyperparams, Key, Metrics, Transition, Tree
@@ -72,7 +72,7 @@ def train_members(
     with jax.named_scope("collect"):
       env_states, transitions = actors.collect(
         setup.env, learner, acting, hyperparams, members.environment,
-        collect_keys, iterations.num_env_steps, pool or None)
+        collect_keys, iterations.num_env_steps, pool or None, tunables)
     with jax.named_scope("store"):
       is_finite, seen = _finite(transitions)
     members, rows, learned = learn_anew(
@@ -80,15 +80,21 @@ def train_members(
       members_lib.stored_by_members(setup, transitions), is_finite, seen,
       learn_keys)
     counts = _nonfinite(transitions, is_finite)
-    return members, (rows, _observed(seen), counts, learned)
+    told = boundaries and curriculum.boundary_returns(
+      transitions, is_finite, len(boundaries))
+    return members, (rows, _observed(seen), counts, learned, told)
 
   pool, members = members.pool, members._replace(pool=())
+  boundaries, tunables = setup.boundaries, {}
+  if boundaries:
+    tunables = curriculum.curriculum_tunables(
+      setup.config.curriculum, boundaries, members.curriculum.reach)
   goes_on = setup.abilities.copies_states and not setup.config.inherit_replay
   if setup.keeps_order and not goes_on:
     members = members._replace(
       replay=jax.vmap(lambda b: order.cut_order(setup, b))(members.replay))
   begin = members
-  members, (rows, observed, counts, learned) = jax.lax.scan(
+  members, (rows, observed, counts, learned, told) = jax.lax.scan(
     iteration, members, jnp.arange(iterations.num_iterations))
   learned_iterations = jnp.sum(learned, axis=0)
   sums = jnp.sum(rows.numbers, axis=0)
@@ -104,6 +110,11 @@ def train_members(
     before, after = (x.environment.info["episodes"] for x in (begin, members))
     reused = jnp.maximum(after - before - setup.config.pool_size, 0)
     metrics["reused_initial_states"] = jnp.sum(reused, axis=1).astype(float)
+  if boundaries:
+    metrics |= curriculum.curriculum_metrics(boundaries, members.curriculum)
+    members = members._replace(curriculum=curriculum.judge_boundaries(
+      setup.config.curriculum, members.curriculum,
+      *(jnp.sum(x, axis=0) for x in told)))
   per_iteration = iterations.num_updates * setup.learner.batches_per_update
   return members, metrics, learned_iterations * per_iteration
 

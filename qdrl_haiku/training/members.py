@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from qdrl_haiku import actors, environments, learners, prng
 from qdrl_haiku.learners.check import check_learner_functions
+from qdrl_haiku.training.curriculum import first_curriculum
 from qdrl_haiku.training.setup import Setup
 from qdrl_haiku.training.state import InitialStates, Members
 from qdrl_haiku.types import Array, Key, Transition, Tree
@@ -55,11 +56,15 @@ def init_member_agents(setup: Setup, keys: Key) -> Members:
   """Makes new agents, with empty buffers, that aren't in environments yet."""
   learner_states = jax.vmap(setup.learner.init)(keys)
   nothing: Tree = ()
+  first: Tree = ()
+  if setup.boundaries:
+    first = first_curriculum(keys.shape[0], len(setup.boundaries))
+  members = Members(learner_states, nothing, nothing, curriculum=first)
   if setup.on_policy:
-    return Members(learner_states, nothing, nothing)
+    return members
   example = member_transition_example(setup)
   buffers = jax.vmap(lambda _: setup.buffer.init(example))(keys)
-  return Members(learner_states, buffers, nothing)
+  return members._replace(replay=buffers)
 
 
 def put_members_into_environments(

@@ -202,12 +202,15 @@ def inherit_in_population(
   indices = jnp.arange(parents.shape[0], dtype=parents.dtype)
   sources = jnp.where(finite, indices, parents)
   mesh = setup.mesh
-  learner, buffers, environment, _ = members
+  learner, buffers, environment, _, curriculum = members
   if setup.config.inherit_replay:
     (learner, buffers), turn = moving.inherit_by_moving(
       mesh, (learner, buffers), parents, turn)
   else:
     learner, turn = moving.inherit_by_moving(mesh, learner, parents, turn)
+  if setup.boundaries:
+    curriculum, turn = moving.inherit_by_moving(
+      mesh, curriculum, parents, turn)
     if not setup.on_policy:
       # In place, since a non-finite member's parent is finite, no child.
       buffers, turn = moving.inherit_by_moving(
@@ -215,7 +218,7 @@ def inherit_in_population(
   if setup.abilities.copies_states:
     environment, _ = moving.inherit_by_moving(
       mesh, environment, sources, turn, in_place=True)
-  return Members(learner, buffers, environment)
+  return Members(learner, buffers, environment, curriculum=curriculum)
 
 
 def _windowed_mean(recent_fitness: Array) -> Array:

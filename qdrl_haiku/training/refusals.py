@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from qdrl_haiku import checks, map_elites, specs, trees
+from qdrl_haiku import checks, environments, map_elites, specs, trees
 from qdrl_haiku.training import config as config_lib
 from qdrl_haiku.training import search_spaces
 from qdrl_haiku.training.setup import Setup
@@ -24,7 +24,8 @@ def check_setup(setup: Setup) -> None:
           learner.declared, name, value, where)
     for problem in (
       *_n_step_problems(setup), *_sequence_problems(setup),
-      *_repertoire_problems(setup), *_ignored_settings(setup)
+      *_curriculum_problems(setup), *_repertoire_problems(setup),
+      *_ignored_settings(setup)
     ):
       refusals.refuse(problem)
     if setup.trains_members:
@@ -66,6 +67,23 @@ def _sequence_problems(setup: Setup) -> Iterator[str]:
       f"min_replay_size={config.min_replay_size} transitions hold no sequence "
       f"of sequence_length={length} steps of each of num_envs="
       f"{config.num_envs}; give {length * config.num_envs} or more.")
+
+
+def _curriculum_problems(setup: Setup) -> Iterator[str]:
+  """Says why there is no boundary for a curriculum to move."""
+  threshold = setup.config.curriculum.widen_above
+  if threshold is None:
+    return
+  what = f"widen_above={threshold:g}"
+  if not setup.boundaries:
+    yield (
+      f"{what} has no effect, since no range of the environment has an end at "
+      "which anything is changed; leave it out.")
+  for name in setup.boundaries:
+    if (own := environments.TUNABLE + name) in setup.learner.hyperparams:
+      yield (
+        f"{what} moves the boundaries of ranges, and {own} is among the "
+        "hyperparameters; search that, or give the other.")
 
 
 def _repertoire_problems(setup: Setup) -> Iterator[str]:

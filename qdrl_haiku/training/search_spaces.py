@@ -65,7 +65,7 @@ def search_space(
 
 def with_tunables(
   learner: learners.Learner, env: environments.BatchedEnvironment,
-  *, pay_anew: bool | None = None,
+  *, pay_anew: bool | None = None, leave_out: Collection[str] = (),
 ) -> learners.Learner:
   """Puts an environment's tunables among a learner's hyperparameters.
 
@@ -75,6 +75,7 @@ def with_tunables(
     pay_anew: whether rewards are those of the agent's weights when it learns,
       not when it collected; by default, where the environment tells its
       `reward_terms` and the learner learns from what others' weights paid.
+    leave_out: names of tunables that something else sets.
 
   Returns:
     The learner with hyperparameters `env/<name>`. Each agent then collects with
@@ -84,7 +85,9 @@ def with_tunables(
     ValueError: if the learner's hyperparameters are no dict, or if rewards
       can't be paid anew.
   """
-  declared = {environments.TUNABLE + k: x for k, x in env.tunables.items()}
+  declared = {
+    environments.TUNABLE + name: x for name, x in env.tunables.items()
+    if name not in leave_out}
   if declared and type(learner.hyperparams) is not dict:
     raise ValueError(
       f"the learner's hyperparams are a {type(learner.hyperparams).__name__}, "

@@ -156,6 +156,13 @@ class Setup(NamedTuple):
     return self.config.n_step > 1 or self.learner.learns_from == "sequences"
 
   @property
+  def boundaries(self) -> tuple[str, ...]:
+    """Names of the boundaries that curricula move; () without these."""
+    if self.config.curriculum.widen_above is None:
+      return ()
+    return getattr(environments.one_instance(self.env), "boundaries", ())
+
+  @property
   def describer(self) -> Describer:
     """What describes a repertoire's agents."""
     descriptor = self.eval_env.descriptor

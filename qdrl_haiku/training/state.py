@@ -29,6 +29,8 @@ class Members(NamedTuple):
   # The initial states of the episodes of a generation, leaves [S, E, I, ...],
   # see `members`; () between generations, and where episodes draw their own.
   pool: Tree = ()
+  # Where the boundaries of randomised ranges are, a `Curriculum`, or ().
+  curriculum: Tree = ()
 
 
 class Population(NamedTuple):

@@ -3,7 +3,8 @@
 Tobin et al., arXiv 1703.06907; Peng et al., arXiv 1710.06537. What is drawn
 depends on an episode's key alone, and stays until the episode ends. Of each
 range an agent's own part is a tunable, `env/mass/low` and `env/mass/high`, so
-that what sets hyperparameters may set a curriculum.
+that what sets hyperparameters may set a curriculum. So is `boundary_share`, how
+often one number is at a boundary of that part, and all others within it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,12 @@ import jax.numpy as jnp
 
 from qdrl_haiku import names, ranges, specs, trees
 from qdrl_haiku.environments import validation
-from qdrl_haiku.environments.interface import SingleEnvironment, State
+from qdrl_haiku.environments.interface import (
+  BOUNDARY_SHARE,
+  CURRICULUM,
+  SingleEnvironment,
+  State,
+)
 from qdrl_haiku.environments.randomizing import factors, motions
 from qdrl_haiku.environments.wrappers import Around
 from qdrl_haiku.hyperparameter import Hyperparameter
@@ -22,6 +28,7 @@ from qdrl_haiku.ranges import Range, parse_range
 from qdrl_haiku.types import Array, Key, Tree
 
 _KEY = "randomization"
+_SIDES = ("low", "high")
 _SENSING = ("action_delay", "action_noise", "observation_noise")
 _ABOVE_0 = ("armature", "geom_size", "mass", "push_interval")
 
@@ -35,6 +42,7 @@ class Randomized(Around):
     tunables: those of `env`, and as many ends of ranges as there are: how far
       an agent's own reaches there, from where nothing is changed, 0, to the
       whole range, 1. What an episode begins with, `initial_pose`, has none.
+    boundaries: names of the tunables of ends.
   """
 
   def __init__(
@@ -73,12 +81,17 @@ class Randomized(Around):
       if _kind(name) != "initial_pose"}
     self._tuned: Mapping[str, Hyperparameter] = getattr(env, "tunables", {})
     self.tunables = dict(self._tuned)
+    self._ends = {name: ranges.bounds(drawn[name]) for name in self._neutral}
     for name, neutral in self._neutral.items():
-      ends = zip(("low", "high"), ranges.bounds(drawn[name]), strict=True)
       self.tunables |= {
         f"{name}/{side}": Hyperparameter(
           1.0, f"share of the way from {neutral:g} to {end:g}.", high=1.0)
-        for side, end in ends if end != neutral}
+        for side, end in zip(_SIDES, self._ends[name], strict=True)
+        if end != neutral}
+    self.boundaries = tuple(x for x in self.tunables if x not in self._tuned)
+    if self.boundaries:
+      self.tunables[BOUNDARY_SHARE] = Hyperparameter(
+        0.0, "share of the episodes that are at a boundary.", high=1.0)
 
   def reset(self, rng: Key) -> State:
     """Draws an initial state, and what differs in the episode."""
@@ -94,7 +107,8 @@ class Randomized(Around):
     past = specs.zeros(self.action_spec, self._longest)
     return self._sensed(state, {
       "values": values, "derived": derived, "key": noise_key,
-      "past_actions": past, "is_new": jnp.ones((), bool)})
+      "past_actions": past, "is_new": jnp.ones((), bool),
+      CURRICULUM: {"boundary": jnp.int32(-1), "return": jnp.float32(0)}})
 
   def step(self, state: State, action: Array, *tunables: Tree) -> State:
     """Advances by one step; args are those of `Wrapper.step`."""
@@ -120,7 +134,10 @@ class Randomized(Around):
     env = self._factors.change(self.env, values, drawn["derived"])
     state = env.step(state, action, *tunables)
     key = jax.random.fold_in(drawn["key"], 2)
-    return self._sensed(state, drawn | {"key": key, "past_actions": past})
+    told = drawn[CURRICULUM]
+    told |= {"return": told["return"] + jnp.float32(state.reward)}
+    return self._sensed(
+      state, drawn | {"key": key, "past_actions": past, CURRICULUM: told})
 
   def _narrowed(
     self, drawn: dict[str, Tree],
@@ -133,15 +150,31 @@ class Randomized(Around):
     is_new, values = drawn["is_new"], dict(drawn["values"])
     drawn = drawn | {"is_new": jnp.zeros((), bool)}
     own = {name: x for name, x in tunables.items() if name not in self._tuned}
-    if all(isinstance(x, float) and x == 1 for x in own.values()):
+    if all(
+      isinstance(x, float) and x == self.tunables[name].default
+      for name, x in own.items()
+    ):
       return drawn  # As in evaluation.
+    share = own.get(BOUNDARY_SHARE, 0.0)
+    at, index = jax.random.uniform(jax.random.fold_in(drawn["key"], 5), (2,))
+    index = (index * len(self.boundaries)).astype(jnp.int32)
+    index = jnp.where(at < share, index, -1)
     for name, neutral in self._neutral.items():
       beyond = values[name] - neutral
-      low, high = (own.get(f"{name}/{side}", 1.0) for side in ("low", "high"))
+      low, high = (own.get(f"{name}/{side}", 1.0) for side in _SIDES)
       share = jnp.where(beyond < 0, low, high)
       narrowed = values[name] + (share - 1) * beyond
+      for side, end in zip(_SIDES, self._ends[name], strict=True):
+        if (boundary := f"{name}/{side}") in self.boundaries:
+          reached = neutral + own.get(boundary, 1.0) * (end - neutral)
+          is_there = index == self.boundaries.index(boundary)
+          narrowed = jnp.where(is_there, reached, narrowed)
       values[name] = jnp.where(is_new, narrowed, values[name])
-    return drawn | {"values": values, "derived": self._factors.derive(values)}
+    told = drawn[CURRICULUM]
+    told |= {"boundary": jnp.where(is_new, index, told["boundary"])}
+    return drawn | {
+      "values": values, "derived": self._factors.derive(values),
+      CURRICULUM: told}
 
   def _sensed(self, state: State, drawn: dict[str, Tree]) -> State:
     """Returns a state as it's observed, with what was drawn."""
@@ -150,7 +183,8 @@ class Randomized(Around):
       drawn["observation"] = obs
       key = jax.random.fold_in(drawn["key"], 0)
       obs = _noisy(key, obs, drawn["values"]["observation_noise"])
-    return state.replace(obs=obs, info={**state.info, _KEY: drawn})
+    told = {_KEY: drawn, CURRICULUM: drawn[CURRICULUM]}
+    return state.replace(obs=obs, info=state.info | told)
 
 
 def _noisy(key: Key, observation: Tree, scale: Array) -> Tree:

@@ -46,7 +46,14 @@ def make_default_agent(config: Config) -> training.Setup:
   if anew is None and config.training.n_step > 1:
     anew = False  # Sums of rewards of several steps have no terms.
   if _tunes_environment(config, env):
-    learner = training.with_tunables(learner, env, pay_anew=anew)
+    moved: set[str] = set()
+    if setup.boundaries:  # Those that are named nevertheless are refused.
+      moved = {*setup.boundaries, environments.BOUNDARY_SHARE}
+      moved -= {
+        name.partition(":")[0].removeprefix(environments.TUNABLE)
+        for name in (*config.search_space, *config.hyperparams)}
+    learner = training.with_tunables(
+      learner, env, pay_anew=anew, leave_out=moved)
   elif anew:
     raise ValueError(
       "pay_anew has no effect, since no tunable of the environment is searched "

@@ -104,6 +104,8 @@ def trees_to_resume(config: RunConfig, state: State) -> dict[str, types.Tree]:
   trees = state.members._asdict()
   if not config.checkpoint_replay:
     trees.pop("replay", None)
+  if not trees["curriculum"]:  # Checkpoints of older versions have none.
+    del trees["curriculum"]
   return trees | {"population": state.with_members(())}
 
 

@@ -252,7 +252,7 @@ class RepertoireConfig(Settings):
     taught = any(name in TAUGHT for name in self.names)
     whys: dict[str, str] = {}
     if not self.has_members:
-      needing = ("members", "population_size", "replacement")
+      needing = ("members", "population_size", "replacement", "curriculum")
       whys |= dict.fromkeys(needing, f"{by} no agent trains by PBT")
     if not self.trains_alone:
       why = f"{by} no agent trains by hyperparameters of its own"

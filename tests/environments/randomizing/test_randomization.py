@@ -64,6 +64,13 @@ class _WithSecret(_Counter):
     return state.replace(pipeline_state=total, obs=self._seen(total))
 
 
+class _Paid(_Counter):
+  """Pays as many as there were steps, whatever was done."""
+
+  def step(self, state, action):
+    return super().step(state, action).replace(reward=state.reward + 1)
+
+
 def _values(state):
   return state.pipeline_state.info["randomization"]["values"]
 
@@ -132,7 +139,7 @@ def test_what_was_drawn_stays_for_an_episode_and_is_drawn_anew_for_the_next():
 
 def test_an_agents_own_part_of_a_range_is_tuned():
   env = _env("action_noise:uniform:0:1")
-  assert env.tunables.keys() == {"action_noise/high"}
+  assert env.tunables.keys() == {"action_noise/high", "boundary_share"}
   state = env.reset(jax.random.split(jax.random.key(0), 4))
   drawn = _values(state)["action_noise"]
   zero, share = jnp.zeros((4, 1)), jnp.array([0.0, 0.25, 0.5, 1.0])
@@ -146,6 +153,29 @@ def test_an_agents_own_part_of_a_range_is_tuned():
   # Evaluation is by whole ranges.
   np.testing.assert_array_equal(
     _values(env.advance(state, zero))["action_noise"], drawn)
+
+
+def test_a_share_of_the_episodes_is_at_a_boundary_and_tells_its_return():
+  env = environments.create(_Paid(), episode_length=5, randomize=[
+    "action_noise:uniform:0:0.1", "observation_noise:uniform:0:0.1"])
+  boundaries = env.unwrapped.boundaries
+  assert boundaries == ("action_noise/high", "observation_noise/high")
+  state = env.reset(jax.random.split(jax.random.key(0), 1000))
+  reach = dict.fromkeys(boundaries, jnp.full(1000, 0.5))
+  state = env.step(
+    state, jnp.ones((1000, 1)), None, reach | {"boundary_share": 0.6})
+  told, drawn = state.info["curriculum"], _values(state)
+  index = np.asarray(told["boundary"])
+  assert abs(np.mean(index >= 0) - 0.6) < 0.05
+  assert abs(np.mean(index == 0) - 0.3) < 0.05
+  for i, name in enumerate(("action_noise", "observation_noise")):
+    np.testing.assert_allclose(drawn[name][index == i], 0.05, rtol=1e-6)
+    others = np.asarray(drawn[name][index != i])
+    assert others.max() <= 0.05 and others.std() > 0.01
+  state = env.step(state, jnp.ones((1000, 1)))
+  # What an episode is at stays, and its return is summed.
+  np.testing.assert_array_equal(state.info["curriculum"]["boundary"], index)
+  np.testing.assert_allclose(state.info["curriculum"]["return"], 3.0)
 
 
 def _changed(robot, values):

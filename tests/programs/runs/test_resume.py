@@ -12,7 +12,7 @@ from qdrl_haiku.programs.runs import resume as resume_lib
 from qdrl_haiku.programs.storage.directory import RunDirectory
 from tests.programs.runs import common as runs_common
 from tests.programs.runs.common import SETUP, rows, run
-from tests.training import common
+from tests.training import common, test_curriculum
 
 
 def test_a_run_killed_again_and_again_ends_alike(trained, tmp_path):
@@ -28,6 +28,16 @@ def test_a_run_killed_again_and_again_ends_alike(trained, tmp_path):
   # What came before a kill counts.
   seconds = [x["walltime"] for x in RunDirectory(logdir).rows("metrics.jsonl")]
   assert seconds == sorted(seconds)
+
+
+def test_a_curriculum_goes_on_where_it_stood(tmp_path):
+  setup = test_curriculum.setup()
+  run(tmp_path / "whole", 3, setup)
+  runs_common.killed_after(2, tmp_path / "killed", 3, setup)
+  run(tmp_path / "killed", 3, setup, resume=True)
+  runs_common.assert_same_run(tmp_path / "killed", tmp_path / "whole", setup)
+  trees, _ = runs_common.checkpoint(tmp_path / "killed", setup)
+  assert trees["curriculum"].reach.any()
 
 
 def _damage(logdir, step):
