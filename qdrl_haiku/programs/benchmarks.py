@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import itertools
-import resource
 import statistics
 import sys
 import time
@@ -23,6 +22,9 @@ from qdrl_haiku.training import members as members_lib
 from qdrl_haiku.training.setup import Setup
 from qdrl_haiku.training.state import Members
 from qdrl_haiku.types import State, Tree
+
+if sys.platform != "win32":
+  import resource
 
 # Seconds of a measurement, compilation aside, and of an interval, at most.
 _SECONDS = 40.0
@@ -232,10 +234,13 @@ def benchmark_resources(setup: Setup) -> Record:
   assert setup.mesh is not None
   transition = _member(setup)[1] if setup.trains_members else ()
   device = setup.mesh.devices.flat[0]
-  if device.platform == "cpu":
-    most_bytes = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-  else:
+  if device.platform != "cpu":
     most_bytes = device.memory_stats()["peak_bytes_in_use"]
+  elif sys.platform == "win32":
+    most_bytes = None
+  else:  # Macs count bytes, others KiB.
+    unit = 1 if sys.platform == "darwin" else 1024
+    most_bytes = unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
   return {
     "replay_bytes_per_transition": sum(
       x.dtype.itemsize * x.size for x in jax.tree.leaves(transition)),

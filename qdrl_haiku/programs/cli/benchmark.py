@@ -238,7 +238,8 @@ def _measure_anew(
 
 def _measure_elsewhere(arguments: Sequence[str]) -> strict_json.Record:
   """Measures in a process of its own, whose error becomes that of this one."""
-  command = [sys.executable, *sys.argv, *arguments]
+  program = launch.subprocess_launcher("benchmark")
+  command = [sys.executable, program, *sys.argv[1:], *arguments]
   command += ["--sweep=", "--nostart_twice"]
   # What it says meanwhile, such as how long it will take, is seen at once.
   done = subprocess.run(command, stdout=subprocess.PIPE, check=False)

@@ -178,10 +178,10 @@ class Processes:
       return Done(1, "interrupted")
     message, errors, warnings = "", [], []
     with (
-      log.open("a") as file,
+      log.open("a", encoding="utf-8") as file,
       subprocess.Popen(
-        [sys.executable, subprocess_launcher(launcher), *flags], stdout=file,
-        stderr=subprocess.PIPE, text=True, errors="replace",
+        [sys.executable, launch.subprocess_launcher(launcher), *flags],
+        stdout=file, stderr=subprocess.PIPE, text=True, errors="replace",
         # A terminal's Ctrl-C is handed on, and must not come twice.
         process_group=0) as process,
     ):
@@ -203,16 +203,10 @@ class Processes:
   def _stop(self, number: int, _: FrameType | None) -> None:
     """Hands a signal on, as a handler of signals."""
     self.is_interrupted = True
+    if sys.platform == "win32":  # Whose consoles tell all processes.
+      return
     if self._process is not None and self._process.poll() is None:
       self._process.send_signal(number)
-
-
-def subprocess_launcher(launcher: str) -> str:
-  """Returns the path of another launcher, which lies beside this one."""
-  folder, program = os.path.split(sys.argv[0])
-  if program.endswith(".py"):
-    return os.path.join(folder, f"{launcher}.py")
-  return os.path.join(folder, f"qdrl-{launcher.replace('_', '-')}")
 
 
 def _flags(run: plan.PlannedRun) -> list[str]:
@@ -272,7 +266,7 @@ def _write(
     "table.md": rendering.render_comparison_markdown(table, config)}
   for name, text in texts.items():
     with files.file_written_whole(output / name) as temporary:
-      temporary.write_text(text)
+      temporary.write_text(text, "utf-8")
   if with_picture:  # It takes longer than all else.
     figure = rendering.render_comparison_picture(curves, table, config)
     path = output / f"comparison.{config.picture}"

@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import gc
 import logging as python_logging
+import os
 import pathlib
 import re
 import sys
@@ -185,6 +186,16 @@ def _say(error: Exception) -> str:
   """Returns what absl says, in one line."""
   message = " ".join(str(error).removeprefix("ERROR:: ").split())
   return f"{message}; see --help."
+
+
+def subprocess_launcher(launcher: str) -> str:
+  """Returns the path of a launcher beside this one, as Python runs it."""
+  folder, program = os.path.split(sys.argv[0])
+  if program.endswith(".py"):
+    return os.path.join(folder, f"{launcher}.py")
+  # On Windows a program is an archive too, which has its script.
+  ending = ".exe" if sys.platform == "win32" else ""
+  return os.path.join(folder, f"qdrl-{launcher.replace('_', '-')}{ending}")
 
 
 def _find_preset(argument: str) -> str:

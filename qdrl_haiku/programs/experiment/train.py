@@ -84,7 +84,7 @@ def with_train_logdir(config: Config) -> Config:
     return config
   if config.run.resume:
     raise ValueError("--resume needs --logdir: which run is to go on?")
-  env_name = re.sub("[:/]", "-", config.environment.env_name)
+  env_name = re.sub(r"[:/\\]", "-", config.environment.env_name)
   # With microseconds: several runs may be started at once.
   time = datetime.datetime.now().strftime("%Y%m%d-%H%M%S-%f")
   # Each process has a clock of its own.

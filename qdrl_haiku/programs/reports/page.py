@@ -119,4 +119,5 @@ def _script(text: str) -> str:
 
 def _resource(name: str) -> str:
   """Reads a file beside this one."""
-  return importlib.resources.files(__package__).joinpath(name).read_text()
+  file = importlib.resources.files(__package__).joinpath(name)
+  return file.read_text("utf-8")

@@ -5,6 +5,7 @@ import functools
 import math
 import os
 import pathlib
+import sys
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -107,6 +108,8 @@ def available_memory_bytes(devices: Iterable[jax.Device]) -> int | None:
   """Returns how much memory a process's devices and the others' have."""
   devices = list(devices)
   if devices[0].platform == "cpu":
+    if sys.platform == "win32":
+      return None
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limits = _control_group_limits(pathlib.Path("/"))
     return jax.process_count() * min([machine, *limits])

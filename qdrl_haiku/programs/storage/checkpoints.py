@@ -30,8 +30,9 @@ from qdrl_haiku.types import Tree
 # being written or deleted; the next run deletes what a kill left of them.
 _DAMAGED, _PARTIAL = "damaged-", "partial-"
 _RECORD = "record/metadata"
-# What orbax takes for no pattern and no URL, whose parts it would not find.
-_PLAIN = re.compile(r"(/[\w.+=,@-]+)+")
+# What orbax takes for no pattern and no URL, whose parts it would not find; on
+# Windows a drive comes first.
+_PLAIN = re.compile(r"([A-Za-z]:)?(/[\w .+=,@~-]+)+")
 _Shapes = dict[str, tuple[int, ...]]
 
 
@@ -179,7 +180,7 @@ class Checkpoints:
     """Returns the directory as orbax takes it, and makes OSErrors of others."""
     with contextlib.ExitStack() as stack:
       path = self._path
-      if not _PLAIN.fullmatch(str(path)):
+      if not _PLAIN.fullmatch(path.as_posix()):
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         path = pathlib.Path(folder) / "checkpoints"
         path.symlink_to(self._path, target_is_directory=True)

@@ -17,7 +17,7 @@ _BLOCK = 1 << 20
 def write_checksums(folder: pathlib.Path) -> None:
   """Notes what the files of a checkpoint hold."""
   checksums = {
-    str(path.relative_to(folder)): _crc32(path)
+    path.relative_to(folder).as_posix(): _crc32(path)
     for path in sorted(folder.rglob("*"))
     if path.is_file()}
   (folder / NAME).write_text(json.dumps(checksums))

@@ -1,9 +1,9 @@
 """The directory of one run: its settings, and its rows."""
 
-import fcntl
 import json
 import os
 import pathlib
+import sys
 import weakref
 from collections.abc import Collection, Iterable
 
@@ -14,6 +14,9 @@ from qdrl_haiku.distributed import hosts
 from qdrl_haiku.programs.storage import strict_json, versions
 from qdrl_haiku.programs.storage.strict_json import Record
 from qdrl_haiku.types import Tree
+
+if sys.platform != "win32":
+  import fcntl
 
 # By file of rows, the types of the columns that readers need.
 _COLUMNS: dict[str, dict[str, type]] = {
@@ -111,6 +114,8 @@ class RunDirectory:
   def _hold(self) -> None:
     """Keeps other processes out until `close`, or until this one ends."""
     if not hosts.is_first_host() or self._lock is not None:
+      return
+    if sys.platform == "win32":  # Which locks no directory.
       return
     lock = os.open(self.path, os.O_RDONLY)
     try:
