@@ -44,6 +44,12 @@ class AgentConfig(Settings):
     "observations, which networks see side by side, zeros before the first; or "
     "of sac, td3 and ppo, gru:H or lstm:H, H numbers that each network makes "
     "of all observations so far.")
+  discount_growth: int = setting(
+    0,
+    "Critic steps within which 1 - discount falls from 0.05 to its value, "
+    "geometrically, so that values are learned soon; 0 for a discount that "
+    "stays.",
+    low=0, needs="replay updates")
 
   def __post_init__(self) -> None:
     super().__post_init__()

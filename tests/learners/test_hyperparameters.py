@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import learners, ranges, skills
+from qdrl_haiku.learners import hyperparameters
 from tests.learners import common
 
 _SAC = learners.sac(3, 2)
@@ -82,3 +83,28 @@ def test_every_hyperparameter_is_live(name):
     # Rounding alone changes less.
     found = made(default | {leaf: np.float32(0.5 * value)})
     assert common.distance(found, expected) > 5e-6, leaf
+
+
+@pytest.mark.parametrize(("discount", "num_updates", "expected"), [
+  (0.99, 0, 0.95), (0.99, 25, 1 - (0.05 * 0.01) ** 0.5), (0.99, 50, 0.99),
+  (0.99, 80, 0.99), (0.9, 10, 0.9)])
+def test_a_discount_grows_with_critic_steps(discount, num_updates, expected):
+  given = learners.td3(3, 2)  # Of two critic steps in an update.
+  state = given.init(jax.random.key(0))
+  adam = state.policy_optimizer_state._replace(count=np.int32(num_updates))
+  seen = given._replace(
+    update=lambda state, hyperparams, *_: (
+      state, {"q": hyperparams["discount"]}))
+  learner = hyperparameters.with_growing_discount(seen, 100)
+  _, metrics = learner.update(
+    state._replace(policy_optimizer_state=adam),
+    given.hyperparams | {"discount": discount}, None, None)
+  np.testing.assert_allclose(metrics["q"], expected, rtol=1e-6)
+  assert metrics["discount"] == metrics["q"]
+  assert not learner.supports_n_step
+
+
+def test_the_setting_makes_a_discount_grow():
+  learner = learners.dqn(
+    3, common.DISCRETE, learners.DQNConfig(discount_growth=10))
+  assert not learner.supports_n_step

@@ -1,4 +1,4 @@
-"""Lets a learner's configuration say what its agents remember."""
+"""Lets a learner's configuration say what surrounds it."""
 
 import functools
 import inspect
@@ -7,6 +7,7 @@ from typing import TypeVar, cast
 
 from qdrl_haiku import specs
 from qdrl_haiku.learners import base
+from qdrl_haiku.learners.hyperparameters import with_growing_discount
 from qdrl_haiku.learners.with_memory.recurrent import recurrent
 from qdrl_haiku.learners.with_memory.window import side_by_side, window
 
@@ -14,7 +15,7 @@ _Factory = TypeVar("_Factory", bound=Callable[..., base.Learner])
 
 
 def remembering(make: _Factory) -> _Factory:
-  """Wraps a factory of learners, so that its `memory` setting has an effect."""
+  """Wraps a factory, so that `memory` and `discount_growth` have an effect."""
   signature = inspect.signature(make)
 
   @functools.wraps(make)
@@ -27,6 +28,8 @@ def remembering(make: _Factory) -> _Factory:
     if kind == "window":
       given.arguments["observation_size"] = side_by_side(spec, size)
     learner = make(*given.args, **given.kwargs)
+    if config.discount_growth:
+      learner = with_growing_discount(learner, config.discount_growth)
     if tell := learner.policy:
       learner = learner._replace(
         policy=lambda state: tell(state)._replace(memory=config.memory))
