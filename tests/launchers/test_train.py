@@ -43,7 +43,8 @@ def test_a_run_leaves_all_its_files(run):
   checkpoints = {path.name for path in (logdir / "checkpoints").iterdir()}
   assert "192" in checkpoints and len(checkpoints) == 2
   assert {path.name for path in (logdir / "plots").iterdir()} == {
-    "learning_curves.png", "diagnostics.png", "hyperparameters.png"}
+    "learning_curves.png", "diagnostics.png", "hyperparameters.png",
+    "lineage.png"}
 
 
 def test_rows_have_the_documented_names(run):

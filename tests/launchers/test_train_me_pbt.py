@@ -87,7 +87,7 @@ def test_a_run_leaves_all_its_files(run):
       "64.npz", "96.npz"}
   assert {path.name for path in (run / "plots").iterdir()} == {
     "learning_curves.png", "diagnostics.png", "hyperparameters.png",
-    "repertoire.png", "repertoire_64.png", "repertoire_96.png"}
+    "lineage.png", "repertoire.png", "repertoire_64.png", "repertoire_96.png"}
 
 
 def test_the_first_row_is_of_the_random_agents(run):

@@ -1,5 +1,6 @@
 """Draws a described figure with matplotlib."""
 
+import pathlib
 from collections.abc import Iterable
 from typing import Literal
 
@@ -10,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 
+from qdrl_haiku import files
 from qdrl_haiku.programs.drawing.figure import Axis, Figure, Panel, Trace
 
 _INCHES_PER_PIXEL = 1 / 90
@@ -51,6 +53,16 @@ def draw_with_matplotlib(figure: Figure) -> matplotlib_figure.Figure:
       list(named.values()), list(named), loc="outside upper left", ncols=4,
       frameon=False, fontsize="small")
   return picture
+
+
+def save_with_matplotlib(
+  picture: matplotlib_figure.Figure, path: pathlib.Path
+) -> pathlib.Path:
+  """Writes a picture, whole or not at all; returns the `path` of the file."""
+  path.parent.mkdir(exist_ok=True)
+  with files.file_written_whole(path) as temporary:
+    picture.savefig(temporary, dpi=120)
+  return path
 
 
 def draw_panel_with_matplotlib(

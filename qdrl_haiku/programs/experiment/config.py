@@ -85,6 +85,8 @@ class Config(Settings):
       found["timesteps"] = Missing(why, ("num_generations",))
     if self.controller is None:
       alone = Missing("without a controller no agent is replaced", ())
+      if self.repertoire is None:
+        found["pictures"] = alone
       return found | dict.fromkeys(
         ("controller", "decisions", "replacement", "searched"), alone)
     rule = getattr(self.controller, "exploit", None)

@@ -75,6 +75,18 @@ class RunConfig(Settings):
     "Where metrics go beside metrics.jsonl and metrics.csv: tensorboard, wandb "
     "(offline without an account), or both; empty for nowhere.",
     choices=("tensorboard", "wandb"), may_change=True)
+  picture_interval: int = setting(
+    0,
+    "Generations from one picture of the population's lineage, and of the "
+    "repertoire, to the next, for the trackers that --log_to names; the last "
+    "generation has them anyway; 0 for none.",
+    low=0, needs="pictures", may_change=True)
+  film: bool = setting(
+    False,
+    "Whether the run ends with a film of its best agent, "
+    "plots/best_<step>.gif, for the trackers of --log_to too; it may take a "
+    "minute.",
+    may_change=True)
   dry_run: bool = setting(
     False, "Checks all settings, prints the memory needed, and ends.",
     may_change=True)
@@ -85,6 +97,11 @@ class RunConfig(Settings):
       if "wandb" in self.log_to and not importlib.util.find_spec("wandb"):
         refusals.refuse(
           "log_to=wandb needs wandb; pip install wandb, or leave it out.")
+      if self.picture_interval and not self.log_to:
+        refusals.refuse(
+          f"picture_interval={self.picture_interval} has no effect: log_to= "
+          "names no tracker that shows pictures; give log_to=tensorboard, or "
+          "leave it out.")
       if self.reevaluation_interval is not None and not self.num_reevaluations:
         refusals.refuse(
           f"reevaluation_interval={self.reevaluation_interval} has no effect: "

@@ -1,14 +1,16 @@
-"""Rows of metrics as JSON lines, CSV, TensorBoard events, and to wandb."""
+"""Rows of metrics as JSON lines and CSV, and with pictures to trackers."""
 
 import csv
 import hashlib
 import math
 import os
+import pathlib
 import time
 from collections.abc import Sequence
 from typing import Any
 
 from qdrl_haiku.distributed import hosts
+from qdrl_haiku.programs.runs.progress import progress_without
 from qdrl_haiku.programs.storage import strict_json
 from qdrl_haiku.programs.storage.directory import RunDirectory
 from qdrl_haiku.programs.storage.strict_json import Record
@@ -20,11 +22,15 @@ class MetricsWriter:
   Of several processes the first alone writes.
   """
 
-  def __init__(self, directory: RunDirectory, log_to: Sequence[str]) -> None:
+  def __init__(
+    self, directory: RunDirectory, log_to: Sequence[str],
+    has_pictures: bool = False,
+  ) -> None:
     """Goes on after the rows in `metrics.jsonl`.
 
-    Rewrites the other files from these rows: a kill may have kept rows from
-    them, and a resumed run repeats the generations after its checkpoint.
+    Rewrites the other files from these rows, and from `plots/` if it
+    `has_pictures`: a kill may have kept rows from them, and a resumed run
+    repeats the generations after its checkpoint.
     """
     self._directory = directory
     self._csv = directory.path / "metrics.csv"
@@ -37,7 +43,7 @@ class MetricsWriter:
     for row in rows:
       self._append_csv(row)
     if "tensorboard" in log_to:
-      self._events = _Events(directory, rows)
+      self._events = _Events(directory, rows, has_pictures)
     if "wandb" in log_to:
       self._wandb = _begin_wandb(directory)
 
@@ -52,6 +58,22 @@ class MetricsWriter:
       self._events.file.flush()
     if self._wandb is not None:
       self._wandb.log(_finite(row), step=int(row["step"]))
+
+  def write_pictures(self, step: int, name: str = "*") -> None:
+    """Hands the pictures and films of a step to the trackers.
+
+    Args:
+      step: environment steps per agent.
+      name: of those in `plots/<name>_<step>` that are meant.
+    """
+    if not hosts.is_first_host():
+      return
+    for path in _pictures(self._directory, step, name):
+      if self._events is not None:
+        self._events.write_picture(path, step, time.time())
+        self._events.file.flush()
+      if self._wandb is not None:
+        self._wandb.log({_tag(path): _wandb_picture(path)}, step=step)
 
   def close(self) -> None:
     """Closes the files."""
@@ -75,6 +97,31 @@ def _finite(row: Record) -> Record:
     name: x for name, x in row.items() if x is not None and math.isfinite(x)}
 
 
+def _pictures(
+  directory: RunDirectory, step: int, name: str = "*"
+) -> list[pathlib.Path]:
+  """Returns the files of the pictures and films of a step."""
+  plots = directory.path / "plots"
+  return [
+    path
+    for kind in ("png", "gif")
+    for path in sorted(plots.glob(f"{name}_{step}.{kind}"))]
+
+
+def _tag(path: pathlib.Path) -> str:
+  """Returns what trackers call a picture, without its step."""
+  return f"plots/{path.stem.rpartition('_')[0]}"
+
+
+def _wandb_picture(path: pathlib.Path) -> Any:
+  """Returns a picture or film as wandb wants it."""
+  import wandb
+
+  if path.suffix == ".gif":
+    return wandb.Video(str(path), format="gif")
+  return wandb.Image(str(path))
+
+
 def _begin_wandb(directory: RunDirectory) -> Any:
   """Begins a run of wandb's, or goes on with the one of this directory."""
   import wandb
@@ -96,7 +143,9 @@ class _Events:
   thread has written its queue, so that a kill would lose rows.
   """
 
-  def __init__(self, directory: RunDirectory, rows: list[Record]) -> None:
+  def __init__(
+    self, directory: RunDirectory, rows: list[Record], has_pictures: bool
+  ) -> None:
     # Here, since importing it takes long.
     from tensorboardX.event_file_writer import EventsWriter
     from tensorboardX.proto import event_pb2
@@ -112,7 +161,11 @@ class _Events:
         event_pb2.Event(wall_time=now, step=0, session_log=restart))
     seconds = [row.get("walltime") or 0.0 for row in rows]
     for row, since_start in zip(rows, seconds, strict=True):
-      self.write(row, now - seconds[-1] + since_start)
+      wall_time, step = now - seconds[-1] + since_start, int(row["step"])
+      self.write(row, wall_time)
+      for path in _pictures(directory, step) if has_pictures else ():
+        with progress_without(f"picture {path}"):
+          self.write_picture(path, step, wall_time)
     self.file.flush()
     for path in before:
       path.unlink()
@@ -125,4 +178,19 @@ class _Events:
     event = event_pb2.Event(wall_time=wall_time, step=int(row["step"]))
     for name, value in _finite(row).items():
       event.summary.value.extend(summary.scalar(name, value).value)
+    self.file.write_event(event)
+
+  def write_picture(
+    self, path: pathlib.Path, step: int, wall_time: float
+  ) -> None:
+    """Writes a picture or a film, as its file is, as one event."""
+    from PIL import Image
+    from tensorboardX.proto import event_pb2
+
+    event = event_pb2.Event(wall_time=wall_time, step=step)
+    shown = event.summary.value.add(tag=_tag(path)).image
+    with Image.open(path) as image:
+      shown.width, shown.height = image.size
+      shown.colorspace = 4 if image.mode == "RGBA" else 3
+    shown.encoded_image_string = path.read_bytes()
     self.file.write_event(event)

@@ -6,6 +6,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
+from absl import logging
+
 from qdrl_haiku.distributed import hosts
 
 _SECONDS = 20  # From one line about a wait to the next.
@@ -54,6 +56,21 @@ def progress_of_waiting(describe: Callable[[], str]) -> Iterator[None]:
     # Or it could be the last to hold the programs when the process ends, which
     # jaxlib can't delete then but by aborting.
     ticker.join()
+
+
+@contextlib.contextmanager
+def progress_without(what: str) -> Iterator[None]:
+  """Says in one line why there is no such thing, if an error comes inside.
+
+  It's for what a run can do without, such as pictures.
+
+  Args:
+    what: is made inside the `with`, such as "picture of the repertoire".
+  """
+  try:
+    yield
+  except Exception as error:
+    logging.warning("no %s: %s", what, " ".join(str(error).split()))
 
 
 def say(message: str) -> None:

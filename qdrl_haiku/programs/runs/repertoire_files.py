@@ -11,6 +11,7 @@ from qdrl_haiku import map_elites, prng, types
 from qdrl_haiku.distributed import hosts, sharding
 from qdrl_haiku.programs.runs import records, reevaluation
 from qdrl_haiku.programs.runs.config import RunConfig
+from qdrl_haiku.programs.runs.progress import progress_without
 from qdrl_haiku.programs.runs.reevaluation import Reevaluation
 from qdrl_haiku.programs.storage.directory import RunDirectory
 from qdrl_haiku.programs.storage.strict_json import Record
@@ -66,6 +67,8 @@ class RepertoireFiles:
       found = self._reevaluate_all(state, run_key)
     if found is not None or is_due(self._config.repertoire_interval):
       self._write(state, step, found)
+    elif is_due(self._config.picture_interval):
+      self._draw(self._fetched(state), step)
     return reevaluation.reevaluation_row(
       self.shown(state), found, self._qd.qd_offset)
 
@@ -101,29 +104,19 @@ class RepertoireFiles:
 
   def _write(self, state: State, step: int, found: Reevaluation | None) -> None:
     """Writes `repertoire/<step>.npz`, its picture, and what was found."""
-    names = self._setup.descriptor_names
-    repertoire = dataclasses.replace(
-      sharding.fetch_sharded(self.shown(state)),
-      container=self._qd.container.name)
-    settings = self._settings | {"descriptor_names": names}
-    objectives: tuple[str, ...] = ()
-    if map_elites.OBJECTIVES in repertoire.extras:
-      described = self._setup.eval_env.objectives
-      assert described is not None
-      settings["objective_names"] = objectives = described.names
+    repertoire = self._fetched(state)
+    settings = self._settings | {
+      "descriptor_names": self._setup.descriptor_names}
+    if objectives := self._objectives(repertoire):
+      settings["objective_names"] = objectives
     if len(self._qd.emitter_names) > 1:
       settings["emitters"] = self._qd.emitter_names
     if not hosts.is_first_host():
       return
-    for folder in ("repertoire", "plots"):
-      (self._directory.path / folder).mkdir(exist_ok=True)
+    (self._directory.path / "repertoire").mkdir(exist_ok=True)
     path = self._directory.path / "repertoire" / f"{step}.npz"
     repertoire.save(path, settings)
-    from qdrl_haiku.programs.drawing.heatmaps import heatmap
-
-    corrected = None if found is None else found.corrected
-    heatmap(repertoire, names, corrected, objectives).savefig(
-      self._directory.path / "plots" / f"repertoire_{step}.png", dpi=120)
+    self._draw(repertoire, step, None if found is None else found.corrected)
     if found is None:
       return
     # All episodes of all elites; and the corrected repertoire's metrics, by the
@@ -136,6 +129,36 @@ class RepertoireFiles:
     metrics = map_elites.metrics(found.corrected, self._qd.qd_offset)
     self._directory.write_json(
       _CORRECTED, records.record_numbers(jax.device_get(metrics)) | number)
+
+
+  def _fetched(self, state: State) -> map_elites.Repertoire:
+    """Returns the repertoire that is shown, on each host."""
+    return dataclasses.replace(
+      sharding.fetch_sharded(self.shown(state)),
+      container=self._qd.container.name)
+
+  def _objectives(self, repertoire: map_elites.Repertoire) -> tuple[str, ...]:
+    """Returns the names of the objectives of elites, if they have several."""
+    if map_elites.OBJECTIVES not in repertoire.extras:
+      return ()
+    assert self._setup.eval_env.objectives is not None
+    return self._setup.eval_env.objectives.names
+
+  def _draw(
+    self, repertoire: map_elites.Repertoire, step: int,
+    corrected: map_elites.Repertoire | None = None,
+  ) -> None:
+    """Draws `plots/repertoire_<step>.png`."""
+    if not hosts.is_first_host():
+      return
+    from qdrl_haiku.programs.drawing import heatmaps, with_matplotlib
+
+    path = self._directory.path / "plots" / f"repertoire_{step}.png"
+    with progress_without("picture of the repertoire"):
+      picture = heatmaps.heatmap(
+        repertoire, self._setup.descriptor_names, corrected,
+        self._objectives(repertoire))
+      with_matplotlib.save_with_matplotlib(picture, path)
 
 
 def read_repertoire_centroids(directory: RunDirectory) -> np.ndarray | None:

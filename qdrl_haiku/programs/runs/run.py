@@ -121,7 +121,7 @@ class _Training:
     # Imported during compilation too: it takes as long as all of haiku.
     from qdrl_haiku.programs.reports import pictures
 
-    self._draw_pictures = pictures.draw_run_pictures
+    self._pictures = pictures
     programs.train.compile()
     self._compile_seconds = time.monotonic() - self._start
     # So that the time before an interruption counts too.
@@ -133,7 +133,8 @@ class _Training:
   ) -> tuple[Record, State]:
     """Trains to the end, or until it's interrupted."""
     directory, config, recorder = self._directory, self._config, self._recorder
-    writer = MetricsWriter(directory, config.log_to)
+    interval = config.picture_interval
+    writer = MetricsWriter(directory, config.log_to, bool(interval))
     done = self._record["generation"]
     progress = progress_lib.Progress(self._number, done)
     plan = CheckpointPlan(config.checkpoint_interval)
@@ -159,8 +160,10 @@ class _Training:
       is_best = bool(best) and best["step"] == step
       if is_best:
         self._best.save(step, {"learner": best_state}, best)
-      # Last: a resumed run doesn't repeat what comes before its checkpoint.
       is_last = generation == self._number
+      if interval and (is_last or generation % interval == 0):
+        self._write_pictures(writer, step)
+      # Last: a resumed run doesn't repeat what comes before its checkpoint.
       stops = is_last or hosts.any_host(interrupted.requested)
       is_due = stops or plan.is_due(generation)
       if is_due:
@@ -176,8 +179,7 @@ class _Training:
       if stops:
         break
     interrupted.can_wait = False
-    writer.close()
-    self._finish(was_done=done == self._number)
+    self._finish(writer, was_done=done == self._number)
     return row, self._state
 
   def _train_generation(
@@ -220,16 +222,31 @@ class _Training:
     progress_lib.say(f"All {message}; they begin anew.")
     self._state = self._programs.restart(self._state, self._run_key)
 
-  def _finish(self, *, was_done: bool) -> None:
-    """Says how the run ended, and draws its pictures."""
-    record = self._record
+  def _write_pictures(self, writer: MetricsWriter, step: int) -> None:
+    """Draws the lineage so far; hands trackers all pictures of a step."""
+    if hosts.is_first_host():
+      with progress_lib.progress_without("picture of the lineage"):
+        self._pictures.draw_lineage_picture(self._directory.path, step)
+      with progress_lib.progress_without("picture in trackers"):
+        writer.write_pictures(step)
+
+  def _finish(self, writer: MetricsWriter, *, was_done: bool) -> None:
+    """Says how the run ended, and draws its pictures and its film."""
+    record, path = self._record, self._directory.path
+    step, is_done = record["step"], record["generation"] >= self._number
     if self._recorder is not None and was_done:
-      self._recorder.finish(self._state, self._run_key, record["step"])
-    if record["generation"] < self._number:
+      self._recorder.finish(self._state, self._run_key, step)
+    if is_done and hosts.is_first_host():
+      with progress_lib.progress_without("pictures in plots/"):
+        self._pictures.draw_run_pictures(path)
+      if self._config.film:
+        with progress_lib.progress_without("film of the best agent"):
+          self._pictures.draw_best_film(path, step, self._setup)
+          writer.write_pictures(step, "best")
+    writer.close()
+    if not is_done:
       raise interruption.Interrupted(
         f"stopped after generation {record['generation']}")
-    if hosts.is_first_host():
-      self._draw_pictures(self._directory.path)
     divergence.check_end_without_divergence(
       record.get("diverged", 0), self._number)
 

@@ -4,7 +4,7 @@ import os
 
 import jax
 
-from qdrl_haiku import checks, controllers, platform
+from qdrl_haiku import checks, controllers, environments, platform
 from qdrl_haiku import config as config_lib
 from qdrl_haiku.config import Missing
 from qdrl_haiku.distributed import sharding
@@ -24,6 +24,9 @@ def prepare_valid_run(setup: Setup, config: RunConfig) -> Trainer:
     missing["repertoire"] = Missing("there is no repertoire", ())
   elif not setup.trains_members:
     missing["members"] = Missing("without members no agents train", ())
+  if setup.map_elites is None and setup.controller is None:
+    why = "without a controller no agent is replaced"
+    missing["pictures"] = Missing(why, ())
   interval, size = setup.steps_per_generation, setup.config.population_size
   with checks.Refusals() as refusals:
     with refusals.noted():
@@ -43,6 +46,9 @@ def prepare_valid_run(setup: Setup, config: RunConfig) -> Trainer:
         controllers.check_controller(setup.controller, size)
     with refusals.noted():
       valid_seeds(setup, config)
+    if config.film:
+      with refusals.noted("film=True: "):
+        environments.scene(setup.eval_env)
     _check_beginning(setup, config)
   return trainer
 

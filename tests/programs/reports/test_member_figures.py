@@ -168,7 +168,8 @@ def test_a_run_has_pictures_of_what_it_has(run, tmp_path):
   directory.append("pbt_members.jsonl", rows)
   files = pictures.draw_run_pictures(tmp_path / "run")
   assert {path.name for path in files} == {
-    "learning_curves.png", "diagnostics.png", "hyperparameters.png"}
+    "learning_curves.png", "diagnostics.png", "hyperparameters.png",
+    "lineage.png"}
   assert all(path.stat().st_size > 5000 for path in files)
 
 

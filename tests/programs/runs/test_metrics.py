@@ -7,13 +7,14 @@ import types
 
 import numpy as np
 import pytest
+from PIL import Image
 from scipy import stats
 
 from qdrl_haiku.programs.runs import records
 from qdrl_haiku.programs.runs.config import RunConfig
 from qdrl_haiku.programs.runs.metrics_writer import MetricsWriter
 from qdrl_haiku.programs.storage.directory import RunDirectory
-from tests.events import events
+from tests.events import events, pictures
 from tests.programs.runs import common as runs_common
 
 
@@ -108,6 +109,32 @@ def test_events_are_those_of_the_rows_whatever_was_there(directory):
   assert events(directory.path) == []
 
 
+def _picture(directory, name, width):
+  (directory.path / "plots").mkdir(exist_ok=True)
+  path = directory.path / "plots" / name
+  Image.new("RGB", (width, 5)).save(path)
+  return path
+
+
+def test_pictures_are_read_back_and_stay_with_their_rows(directory):
+  directory.begin({})
+  writer = _writer(directory)
+  _picture(directory, "lineage_10.png", 7)
+  _picture(directory, "best_20.gif", 8)
+  _picture(directory, ".best_20.tmp-1.gif", 9)  # Cut short.
+  for generation in (1, 2):
+    writer.write(_at(generation))
+    writer.write_pictures(10 * generation, "best")
+  assert pictures(directory.path).keys() == {("plots/best", 20)}
+  # Whoever goes on finds those of later generations too, or spoilt ones.
+  _picture(directory, "lineage_30.png", 7)
+  (directory.path / "plots" / "spoilt_20.png").write_text("nothing")
+  MetricsWriter(directory, ("tensorboard",), has_pictures=True)
+  found = pictures(directory.path)
+  assert {name: (x.format, x.size) for name, x in found.items()} == {
+    ("plots/lineage", 10): ("PNG", (7, 5)), ("plots/best", 20): ("GIF", (8, 5))}
+
+
 def test_wandb_gets_the_rows_and_finds_a_resumed_run_again(
   directory, monkeypatch
 ):
@@ -120,15 +147,22 @@ def test_wandb_gets_the_rows_and_finds_a_resumed_run_again(
 
   monkeypatch.delenv("WANDB_MODE", raising=False)
   package = types.SimpleNamespace(
-    init=init, api=types.SimpleNamespace(api_key=None))
+    init=init, Image=lambda path: ("png", path),
+    Video=lambda path, format: (format, path),
+    api=types.SimpleNamespace(api_key=None))
   monkeypatch.setitem(sys.modules, "wandb", package)
   directory.begin({"seed": 3})
   for generation in (1, 2):
     writer = _writer(directory, "wandb")
     writer.write(_at(generation, loss=0.5, broken=float("nan")))
+    shown = {
+      f"plots/{kind}": (kind, str(_picture(directory, f"{kind}_20.{kind}", 7)))
+      for kind in ("png", "gif")}
+    writer.write_pictures(10 * generation)
     writer.close()
   assert logged == [
-    ({"generation": i, "step": 10 * i, "loss": 0.5}, 10 * i) for i in (1, 2)]
+    *(({"generation": i, "step": 10 * i, "loss": 0.5}, 10 * i) for i in (1, 2)),
+    *(({name: picture}, 20) for name, picture in shown.items())]
   assert begun[0] == begun[1]
   assert begun[0]["mode"] == "offline"
   assert begun[0]["config"]["seed"] == 3

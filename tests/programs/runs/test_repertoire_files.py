@@ -33,7 +33,7 @@ def _is_picture(folder, step):
 
 
 def test_a_file_and_a_picture_are_written_when_due_and_in_the_end(tmp_path):
-  files = _files(tmp_path, repertoire_interval=2)
+  files = _files(tmp_path, repertoire_interval=2, picture_interval=1)
   for generation in (1, 2, 3):
     files.record(
       _STATE, common.KEY, generation, 100 * generation, generation == 3)
@@ -44,7 +44,7 @@ def test_a_file_and_a_picture_are_written_when_due_and_in_the_end(tmp_path):
   with np.load(path) as file:
     config = json.loads(file["config"].item())["config"]
   assert config == _SETTINGS | {"descriptor_names": ["x", "y"]}
-  assert _is_picture(tmp_path, 300)
+  assert all(_is_picture(tmp_path, step) for step in (100, 200, 300))
 
 
 def test_centroids_are_there_before_anything_else_is_written(tmp_path):

@@ -10,9 +10,11 @@ import pytest
 from qdrl_haiku import distributed, map_elites, platform
 from qdrl_haiku.cpu.cores import Cores
 from qdrl_haiku.programs import artifacts, runs
+from qdrl_haiku.programs.drawing import heatmaps
 from qdrl_haiku.programs.runs import validation
 from qdrl_haiku.programs.runs.compilation import Program
 from qdrl_haiku.programs.runs.run import _run_key
+from tests import events
 from tests.programs.runs import common as runs_common
 from tests.programs.runs.common import SETUP, rows, run
 from tests.training import common
@@ -29,6 +31,10 @@ def _programs(*args):
 @pytest.mark.parametrize(("generations", "setup", "config", "message"), [
   (0.5, SETUP, {}, "num_timesteps=8 must be a multiple of the 16.*: 16"),
   (1, SETUP, {"repertoire_interval": 3}, "=3 has no effect: .* repertoire"),
+  (1, SETUP, {"picture_interval": 2}, "=2 has no effect: log_to= .*board"),
+  (1, common.setup(), {"picture_interval": 2, "log_to": ("tensorboard",)},
+   "picture_interval=2 has no effect: without a controller"),
+  (1, SETUP, {"film": True}, "film=True: nothing of this .* can be drawn"),
   (1, common.repertoire_setup()._replace(evaluate=lambda *_: None), {},
    "evaluate has no effect with map_elites")])
 def test_nonsense_is_refused_before_anything_is_compiled_or_written(
@@ -45,6 +51,27 @@ def test_a_dry_run_says_what_it_needs_and_writes_nothing(tmp_path, capsys):
   assert "memory needed" in out and "devices used" in out
   assert "writing to" not in out
   assert not (tmp_path / "run").exists()
+
+
+def test_trackers_get_pictures_and_a_film_but_none_that_fails(
+  tmp_path, monkeypatch, caplog
+):
+  logdir, config = tmp_path / "run", {
+    "setup": common.repertoire_setup(), "log_to": ("tensorboard",),
+    "picture_interval": 2, "film": True, "num_reevaluations": 0}
+  run(logdir, 3, **config)
+  found = {
+    *((f"plots/{x}", step) for x in ("lineage", "repertoire")
+      for step in (32, 48)), ("plots/best", 48)}
+  shown = events.pictures(logdir)
+  assert shown.keys() == found
+  assert shown["plots/best", 48].n_frames > 1
+  monkeypatch.setattr(heatmaps, "heatmap", lambda *_: [][0])
+  run(logdir, 4, resume=True, **config)
+  assert events.pictures(logdir).keys() == found | {
+    ("plots/lineage", 64), ("plots/best", 64)}
+  (message,) = [x.getMessage() for x in caplog.records]
+  assert message == "no picture of the repertoire: list index out of range"
 
 
 def test_a_run_makes_and_tries_an_emitter_once(tmp_path):
