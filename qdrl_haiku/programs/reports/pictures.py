@@ -12,7 +12,8 @@ from qdrl_haiku.programs.reports import curves, member_figures, skill_figures
 from qdrl_haiku.programs.reports.runs import read_runs
 from qdrl_haiku.training.setup import Setup
 
-_FILM_SECONDS = 10
+# Of a picture of the lineage, which would be a wall with more, and of a film.
+_MOST_GENERATIONS, _FILM_SECONDS = 100, 10
 
 
 def draw_run_pictures(path: pathlib.Path) -> list[pathlib.Path]:
@@ -32,11 +33,19 @@ def draw_run_pictures(path: pathlib.Path) -> list[pathlib.Path]:
 
 
 def draw_lineage_picture(path: pathlib.Path, step: int) -> None:
-  """Draws who took over from whom so far, into `plots/lineage_<step>.png`."""
+  """Draws which members took over from which, of a run's latest generations.
+
+  The `path` is the run's, and the file is `plots/lineage_<step>.png`.
+  """
   (run,) = read_runs([str(path)])
   figure = member_figures.member_tree_figure(run)
-  if figure is not None:
-    _draw(path, f"lineage_{step}.png", figure)
+  if figure is None:
+    return
+  (panel,), last = figure.panels, run.last["generation"]
+  if last > _MOST_GENERATIONS:
+    x = panel.x._replace(range=(last - _MOST_GENERATIONS, last))
+    figure = figure._replace(panels=[panel._replace(x=x)])
+  _draw(path, f"lineage_{step}.png", figure)
 
 
 def draw_best_film(path: pathlib.Path, step: int, setup: Setup) -> None:
