@@ -22,7 +22,7 @@ from qdrl_haiku.environments import (
 )
 from qdrl_haiku.environments.environment import MAX_EPISODE_LENGTH, Environment
 from qdrl_haiku.environments.interface import BatchedEnvironment
-from qdrl_haiku.environments.robots import from_mjcf
+from qdrl_haiku.environments.robots import BACKENDS, from_mjcf
 from qdrl_haiku.environments.suites import (
   brax_loading,
   brax_tasks,
@@ -150,7 +150,10 @@ def create(
   if colon or "mujoco" in sys.modules:  # Which others' modules may step.
     brax_loading.redirect_brax_mujoco_warnings()
   if colon and package in ("gymnasium", *_PACKAGES):
-    _check_backend(env_name, backend, ())
+    has_backends = package == "playground"
+    _check_backend(env_name, backend, ("mjx", "warp") if has_backends else ())
+    if backend is not None:
+      kwargs["backend"] = backend
   if colon and package == "gymnasium":
     if randomize:
       raise ValueError(
@@ -215,7 +218,8 @@ def _find(env_name: str | Any) -> tuple[Entry, bool]:
   if env_name in OURS or env_name in BRAX:
     return (BRAX | OURS)[env_name], False
   if names_robot_file(env_name):
-    return Entry(lambda: functools.partial(from_mjcf, env_name)), True
+    return Entry(
+      lambda: functools.partial(from_mjcf, env_name), backends=BACKENDS), True
   place, colon, name = env_name.partition(":")
   if colon and place.lower() in _PREFIXES:
     fix = f"did you mean {_PREFIXES[place.lower()] + name!r}?"

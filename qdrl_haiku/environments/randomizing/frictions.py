@@ -68,7 +68,7 @@ def _hiding_frictions(
     dims = {1: condim[mine], -1: condim[other], 0: condim[geoms].max()}[rank]
     # In brax's own physics all that touches slides, and nothing else.
     number = 1
-    if backend == "mjx":
+    if backend in ("mjx", "warp"):
       number = _NUM_FRICTIONS[int(model.pair_dim[pair] if pair >= 0 else dims)]
     if not number:
       continue

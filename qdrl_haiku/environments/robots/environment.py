@@ -13,7 +13,7 @@ import numpy as np
 
 from qdrl_haiku import checks, names
 from qdrl_haiku.environments.interface import State
-from qdrl_haiku.environments.robots import tasks
+from qdrl_haiku.environments.robots import tasks, warp
 from qdrl_haiku.environments.robots.model import (
   RobotModel,
   element_names,
@@ -66,8 +66,9 @@ class Robot:
       f"{model.path} is simulated by {model.backend} with a time step of "
       f"{timestep:g} s; try <option timestep='{timestep / 2:g}'/>, or another "
       "backend.")
-    self._pipeline: Any = importlib.import_module(
-      f"brax.{model.backend}.pipeline")
+    self._pipeline: Any = (
+      warp.WarpPhysics(self.sys) if model.backend == "warp"
+      else importlib.import_module(f"brax.{model.backend}.pipeline"))
     limits = np.array(model.mj_model.actuator_ctrlrange, np.float32)
     # Without a range an actuator takes what the action is.
     has_range = np.isfinite(limits).all(axis=1) & (limits[:, 0] < limits[:, 1])
@@ -121,13 +122,7 @@ class Robot:
     action = jnp.clip(action, -1.0, 1.0)
     control = self._low + (action + 1) / 2 * (self._high - self._low)
 
-    def substep(physics: Any, _: None) -> tuple[Any, None]:
-      return self._pipeline.step(self.sys, physics, control), None
-
-    physics, _ = jax.lax.scan(
-      substep, state.pipeline_state, length=self._num_substeps)
-    if self.backend == "mjx":
-      physics = _with_current_sensors(self.sys, physics)
+    physics = self._simulated(state.pipeline_state, control)
     before, after = (
       RobotState(self.model, x, state.info["goal"], self.dt)
       for x in (state.pipeline_state, physics))
@@ -137,6 +132,18 @@ class Robot:
         self.task.reward(before, after, action, *more), jnp.float32),
       done=jnp.asarray(self.task.is_over(after), jnp.float32),
       info=self._info(after))
+
+  def _simulated(self, physics: Any, control: Array) -> Any:
+    """Returns the physics when an action has lasted."""
+    if self.backend == "warp":
+      return self._pipeline.advance(
+        self.sys, physics, control, self._num_substeps)
+    physics, _ = jax.lax.scan(
+      lambda x, _: (self._pipeline.step(self.sys, x, control), None), physics,
+      length=self._num_substeps)
+    if self.backend == "mjx":
+      physics = _with_current_sensors(self.sys, physics)
+    return physics
 
   def interface(self) -> dict[str, Any]:
     """Returns what a policy sees and does; see `policy_interface`."""

@@ -11,7 +11,7 @@ import numpy as np
 from qdrl_haiku import names
 from qdrl_haiku.environments.suites import brax_loading
 
-BACKENDS = ("spring", "positional", "generalized", "mjx")
+BACKENDS = ("spring", "positional", "generalized", "mjx", "warp")
 # Features that brax's own pipelines silently ignore: the name, the element or
 # the attribute in the file, and whether a model has it.
 _MJX_ALONE: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
@@ -144,7 +144,7 @@ def read_robot(path: str, backend: str | None = None) -> RobotModel:
   if model.opt.disableflags & mujoco.mjtDisableBit.mjDSBL_GRAVITY:
     model.opt.gravity = 0.0  # brax's own physics doesn't know the flag.
   lacks = _lacks(path, model, mjcf)
-  if lacks and backend not in (None, "mjx"):
+  if lacks and backend not in (None, "mjx", "warp"):
     raise ValueError(
       f"{path} has {lacks}, which {backend} can't simulate; leave backend out, "
       "or give mjx.")

@@ -83,7 +83,7 @@ class RobotState:
     Forces and accelerations are those of the last time step.
     """
     _, sensor = self.model.element(["sensor"], name)
-    if self.model.backend != "mjx":
+    if self.model.backend not in ("mjx", "warp"):
       raise ValueError(
         f"{self.model.path}: the task reads the sensor {name!r}, which "
         f"{self.model.backend} can't tell; give backend=mjx.")
