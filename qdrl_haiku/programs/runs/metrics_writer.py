@@ -66,14 +66,12 @@ class MetricsWriter:
       step: environment steps per agent.
       name: of those in `plots/<name>_<step>` that are meant.
     """
-    if not hosts.is_first_host():
-      return
-    for path in _pictures(self._directory, step, name):
+    for tag, path in _pictures(self._directory, step, name).items():
       if self._events is not None:
-        self._events.write_picture(path, step, time.time())
+        self._events.write_picture(tag, path, step, time.time())
         self._events.file.flush()
       if self._wandb is not None:
-        self._wandb.log({_tag(path): _wandb_picture(path)}, step=step)
+        self._wandb.log({tag: _wandb_picture(path)}, step=step)
 
   def close(self) -> None:
     """Closes the files."""
@@ -99,18 +97,12 @@ def _finite(row: Record) -> Record:
 
 def _pictures(
   directory: RunDirectory, step: int, name: str = "*"
-) -> list[pathlib.Path]:
-  """Returns the files of the pictures and films of a step."""
-  plots = directory.path / "plots"
-  return [
-    path
+) -> dict[str, pathlib.Path]:
+  """Returns the pictures and films of a step, by the names in trackers."""
+  return {
+    f"plots/{path.stem.removesuffix(f'_{step}')}": path
     for kind in ("png", "gif")
-    for path in sorted(plots.glob(f"{name}_{step}.{kind}"))]
-
-
-def _tag(path: pathlib.Path) -> str:
-  """Returns what trackers call a picture, without its step."""
-  return f"plots/{path.stem.rpartition('_')[0]}"
+    for path in directory.path.glob(f"plots/{name}_{step}.{kind}")}
 
 
 def _wandb_picture(path: pathlib.Path) -> Any:
@@ -163,9 +155,10 @@ class _Events:
     for row, since_start in zip(rows, seconds, strict=True):
       wall_time, step = now - seconds[-1] + since_start, int(row["step"])
       self.write(row, wall_time)
-      for path in _pictures(directory, step) if has_pictures else ():
+      found = _pictures(directory, step) if has_pictures else {}
+      for tag, path in found.items():
         with progress_without(f"picture {path}"):
-          self.write_picture(path, step, wall_time)
+          self.write_picture(tag, path, step, wall_time)
     self.file.flush()
     for path in before:
       path.unlink()
@@ -181,14 +174,14 @@ class _Events:
     self.file.write_event(event)
 
   def write_picture(
-    self, path: pathlib.Path, step: int, wall_time: float
+    self, tag: str, path: pathlib.Path, step: int, wall_time: float
   ) -> None:
     """Writes a picture or a film, as its file is, as one event."""
     from PIL import Image
     from tensorboardX.proto import event_pb2
 
     event = event_pb2.Event(wall_time=wall_time, step=step)
-    shown = event.summary.value.add(tag=_tag(path)).image
+    shown = event.summary.value.add(tag=tag).image
     with Image.open(path) as image:
       shown.width, shown.height = image.size
       shown.colorspace = 4 if image.mode == "RGBA" else 3
