@@ -133,6 +133,8 @@ setuptools.setup(
     "onnx": ["jax2onnx", "onnxruntime"],
     "playground": ["playground"],
     "report": ["plotly"],
+    # MuJoCo Warp is a part of mujoco-mjx, which leaves out what runs it.
+    "warp": ["warp-lang"],
     "test": [
       "gymnasium>=1.1",
       # On newer Pythons the newest jax is tested, which gymnax excludes and

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from xml.parsers import expat
 
+import jax
 import numpy as np
 
 from qdrl_haiku import names
@@ -209,6 +210,8 @@ def _choose_backend(
   chosen, reason = "positional", "which is faster than mjx and less exact"
   if backend:
     chosen, reason = backend, "as was asked for"
+    if backend == "warp" and jax.default_backend() != "gpu":
+      reason += "; without an NVIDIA card it's far slower than mjx"
   elif lacks:
     chosen, reason = "mjx", f"faster ones lack {lacks}"
   elif _NUMBER_OF_SPRING in element_names(model, "numeric"):

@@ -55,6 +55,47 @@ class _Hill:
     return _State(x, self._obs(x), x, done, state.metrics, state.info)
 
 
+class _Swing:
+  """A pendulum that hits a wall, by MuJoCo Warp as Playground uses it."""
+
+  action_size = 1
+  observation_size = 2
+  _model = """<mujoco>
+    <worldbody>
+      <geom type="plane" size="1 1 1"/>
+      <body pos="0 0 0.5"><joint name="hinge" axis="0 1 0"/>
+        <geom type="capsule" size="0.05" fromto="0 0 0 0.48 0 0"/>
+      </body>
+    </worldbody>
+    <actuator><motor joint="hinge"/></actuator>
+  </mujoco>"""
+
+  def __init__(self):
+    import mujoco
+    from mujoco import mjx
+
+    self.mj_model = mujoco.MjModel.from_xml_string(self._model)
+    self._mjx_model = mjx.put_model(self.mj_model, impl="warp")
+
+  def _state(self, data):
+    zero = jnp.zeros(())
+    obs = jnp.concatenate([data.qpos, data.qvel])
+    return _State(data, obs, data.qpos[0], zero, {}, {})
+
+  def reset(self, rng):
+    from mujoco import mjx
+
+    data = mjx.make_data(self.mj_model, impl="warp", naconmax=40)
+    data = data.replace(qpos=jax.random.uniform(rng, (1,)))
+    return self._state(mjx.forward(self._mjx_model, data))
+
+  def step(self, state, action):
+    from mujoco import mjx
+
+    return self._state(
+      mjx.step(self._mjx_model, state.data.replace(ctrl=action)))
+
+
 class _Config(dict):
   episode_length = 6
 
@@ -98,7 +139,7 @@ def test_their_states_are_taken_as_they_are(stand_in):
 
 @pytest.mark.parametrize(("name", "kwargs", "message"), [
   ("Hil", {}, "env_name='playground:Hil' is unknown; did you mean 'Hill'"),
-  ("Hill", {"backend": "spring"}, "backend='spring' .*'playground:Hill'; l"),
+  ("Hill", {"backend": "spring"}, "'spring' .*'playground:Hill'; .* warp"),
   ("Hill", {"scael": 2}, "'playground:Hill' can't .*scael.*leave that"),
   ("Hill", {"assets": "nowhere"}, "='nowhere' is no folder; .*menagerie"),
   ("FarAway", {}, "FarAway' can't be loaded .no route to host.*github.com")])
@@ -118,6 +159,36 @@ def test_a_missing_package_is_named_with_its_extra(package, name, monkeypatch):
   extra = name.partition(":")[0]
   with pytest.raises(ValueError, match=rf"pip install 'qdrl_haiku\[{extra}"):
     environments.create(name)
+
+
+@pytest.mark.slow
+def test_instances_of_warp_are_reset_alone_and_step_as_mujoco_does(
+  stand_in, monkeypatch
+):
+  mujoco = pytest.importorskip("mujoco")
+  pytest.importorskip("warp")
+  swing = _Swing()
+  monkeypatch.setattr(
+    sys.modules["mujoco_playground"].registry, "load", lambda *_, **__: swing)
+  env = environments.create("playground:Hill", backend="warp")
+  step = jax.jit(env.step)
+  state = env.reset(jax.random.split(jax.random.key(0), 3))
+  # One that ends sooner than the others.
+  state = state.replace(info=state.info | {"steps": jnp.array([0, 3, 0])})
+  found = [mujoco.MjData(swing.mj_model) for _ in range(3)]
+  for data, q in zip(found, np.asarray(state.obs[:, 0]), strict=True):
+    data.qpos[:] = q
+  for number in range(5):
+    state = step(state, jnp.zeros((3, 1)))
+    assert state.done.tolist() == [0, number == 2, 0]
+    for i, data in enumerate(found):
+      mujoco.mj_step(swing.mj_model, data)
+      after = state.info["next_observation"][i]
+      np.testing.assert_allclose(
+        after, [data.qpos[0], data.qvel[0]], rtol=1e-4, atol=1e-5)
+      if state.done[i]:
+        data.qpos[:], data.qvel[:] = np.asarray(state.obs[i])
+        data.qacc_warmstart[:] = 0
 
 
 @pytest.mark.slow
