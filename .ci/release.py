@@ -5,7 +5,8 @@ python .ci/release.py PYTHON...
 Each is an interpreter. For each there's a new environment, which has the wheel
 and the interpreter's packages if jax is among them; pip installs the others. In
 an empty folder a run is started, interrupted, resumed, evaluated, reported and
-compared. QDRL_HOME is where the project is read, for links.
+compared; then a notebook, without the wheel, installs it and is run. QDRL_HOME
+is where the project is read, for links.
 """
 
 import email
@@ -13,6 +14,7 @@ import os
 import pathlib
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,6 +25,7 @@ import zipfile
 
 _ROOT = pathlib.Path(__file__).parents[1]
 _HOME = "https://example.org/qdrl_haiku"
+_NOTEBOOK = "launchers/notebooks/from_qdax.ipynb"  # The quickest one.
 _SMALL = [
   "--population_size=2", "--hidden_layer_sizes=8,8", "--episode_length=50",
   "--num_eval_episodes=1", "--perturbation_interval=280"]
@@ -84,18 +87,23 @@ def _install(python: str, wheel: pathlib.Path, folder: pathlib.Path) -> None:
     (packages,) = path.glob("lib/python*/site-packages")
     (packages / "shared.pth").write_text(shared)
   pip = [path / "bin/python", "-m", "pip", "install", "-q"]
-  _call([*pip, f"{wheel}[report]"], folder)  # And what isn't shared.
+  # And what isn't shared.
+  _call([*pip, f"{wheel}[notebooks,report]", "nbclient"], folder)
   how = "with shared packages" if shared else "with all that it needs"
   print(f"{python}: installed in {time.time() - began:.0f} s, {how}")
 
 
-def _use(folder: pathlib.Path) -> None:
-  """Uses the installed programs in an empty folder, without git."""
-  bin_, empty = folder / "venv/bin", folder / "empty"
-  empty.mkdir()
-  env = {
-    "PATH": str(bin_), "HOME": str(folder), "LANG": "C.UTF-8",
+def _environment(folder: pathlib.Path) -> dict[str, str]:
+  """Returns what a program sees: no git, and nobody's settings."""
+  return {
+    "PATH": str(folder / "venv/bin"), "HOME": str(folder), "LANG": "C.UTF-8",
     "PYTHONWARNINGS": "ignore"}
+
+
+def _use(folder: pathlib.Path) -> None:
+  """Uses the installed programs in an empty folder."""
+  bin_, empty, env = folder / "venv/bin", folder / "empty", _environment(folder)
+  empty.mkdir()
   where = _call(
     [bin_ / "python", "-c", "import qdrl_haiku as q; print(q.__file__)"], empty,
     env=env)
@@ -119,6 +127,25 @@ def _use(folder: pathlib.Path) -> None:
     print(f"  qdrl-{name}: {time.time() - began:.0f} s, {last}", flush=True)
 
 
+def _run_notebook(folder: pathlib.Path, wheel: pathlib.Path) -> None:
+  """Runs a notebook where the wheel is missing, in a folder without others."""
+  python, place = folder / "venv/bin/python", folder / "notebook"
+  place.mkdir()
+  notebook = shutil.copy(_ROOT / _NOTEBOOK, place)
+  _call([python, "-m", "pip", "uninstall", "-q", "-y", "qdrl_haiku"], folder)
+  env = _environment(folder)
+  # The notebook's pip, which a shell starts, finds this wheel alone, whatever
+  # is among shared packages; what the wheel needs is there already.
+  env |= {f"PIP_{x}": "1" for x in (
+    "IGNORE_INSTALLED", "NO_DEPS", "NO_INDEX", "PRE")}
+  env |= {
+    "PATH": f"{env['PATH']}:{os.defpath}", "PIP_FIND_LINKS": str(wheel.parent)}
+  began, run = time.time(), "from nbclient.cli import main; main()"
+  _call([python, "-c", run, notebook], place, env=env)
+  assert (place / "repertoire.npz").exists()
+  print(f"  {_NOTEBOOK}: {time.time() - began:.0f} s", flush=True)
+
+
 def main() -> None:
   """Builds once, and uses the wheel with each interpreter."""
   with tempfile.TemporaryDirectory() as built:
@@ -127,6 +154,7 @@ def main() -> None:
       with tempfile.TemporaryDirectory() as folder:
         _install(os.path.abspath(python), wheel, pathlib.Path(folder))
         _use(pathlib.Path(folder))
+        _run_notebook(pathlib.Path(folder), wheel)
 
 
 if __name__ == "__main__":

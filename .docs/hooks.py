@@ -2,6 +2,7 @@
 
 import ast
 import json
+import os
 import pathlib
 import re
 from typing import Any
@@ -16,6 +17,9 @@ _DOCUMENTS = {
   "launchers/RESULTS.md": "Results", "CHANGELOG.md": "Changes",
   "BUILD.md": "For maintainers"}
 _NOTEBOOKS = sorted((_ROOT / "launchers/notebooks").glob("*.ipynb"))
+# Where notebooks are opened, if the project is read on GitHub.
+_ON_GITHUB = re.fullmatch(
+  r"https://github\.com/([\w.-]+/[\w.-]+?)/?", os.environ.get("QDRL_HOME", ""))
 # What documents show or link to beside each other.
 _MEDIA = (*_ROOT.glob("launchers/pictures/*"), *_NOTEBOOKS,
           _ROOT / "tests/environments/robots/tripod.xml")
@@ -131,7 +135,12 @@ def _notebook(path: pathlib.Path) -> str:
         blocks.append(f'<div class="output">{html}</div>')
       else:
         blocks.append(f"```text\n{text}\n```")
-  blocks.insert(1, f"Its file, to be run: [{path.name}]({path.name}).")
+  to_run = f"Its file, to be run: [{path.name}]({path.name})."
+  if _ON_GITHUB:
+    place = f"{_ON_GITHUB[1]}/blob/main/{path.relative_to(_ROOT).as_posix()}"
+    to_run += (
+      f" [Open in Colab](https://colab.research.google.com/github/{place}).")
+  blocks.insert(1, to_run)
   return "\n\n".join(blocks)
 
 

@@ -27,7 +27,7 @@ _ROOT = pathlib.Path(__file__).parents[1]
 _RECIPES = "launchers/README.md"
 # With the most lines that each may have.
 _DOCUMENTS = {
-  "README.md": 140, _RECIPES: 1067, "launchers/RESULTS.md": 585,
+  "README.md": 140, _RECIPES: 1081, "launchers/RESULTS.md": 585,
   "BUILD.md": 300, "CHANGELOG.md": 75}
 # Commands that are not run here, and why.
 _NOT_RUN = {
@@ -384,6 +384,29 @@ def test_two_processes_find_each_other_and_the_first_one_writes(way, tmp_path):
   if not is_dry:
     rows = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(row)["step"] for row in rows] == [20, 40]
+
+
+def test_a_job_that_is_interrupted_is_queued_again_and_resumed(tmp_path):
+  """With an `srun` that fails as a run does, unless it is resumed."""
+  run, (script,) = tmp_path / "run", _snippets(_RECIPES, "bash")
+  (tmp_path / "srun").write_text(
+    f"#!/bin/bash\nmkdir -p {run}; touch {run}/config.json\n"
+    'echo "$@"; [[ "$*" == *--resume ]] || exit 75\n')
+  (tmp_path / "scontrol").write_text('#!/bin/bash\necho "$@"\n')
+  for name in ("srun", "scontrol"):
+    (tmp_path / name).chmod(0o700)
+  done = [
+    subprocess.run(
+      ["bash", "-c", script.replace("/shared/my_run", str(run))],
+      stdout=subprocess.PIPE, text=True, check=False, env=os.environ | {
+        "PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "17",
+        "SLURM_CPUS_PER_TASK": "8"})
+    for _ in range(2)]
+  assert [x.returncode for x in done] == [75, 0]
+  trains = f"python launchers/train_pbt.py --preset=quickstart --logdir={run}"
+  assert [x.stdout for x in done] == [
+    f"--cpus-per-task=8 {trains}\nrequeue 17\n",
+    f"--cpus-per-task=8 {trains} --resume\n"]
 
 
 def test_what_documents_name_is_reached_as_they_name_it():
