@@ -24,6 +24,7 @@ from typing import NamedTuple
 from qdrl_haiku.cpu.cores import usable_cores
 
 _LAUNCHERS = pathlib.Path(__file__).parents[1] / "launchers"
+_TRIPOD = pathlib.Path(__file__).parent / "environments/robots/tripod.xml"
 _SECONDS = 600
 _MAZE = (
   "--env_name=point_maze", "--hidden_layer_sizes=64,64", "--batch_size=256",
@@ -83,6 +84,11 @@ def _measurements(population, num_envs, robot):
                (*robot, four, collecting), steps),
     _benchmark("Do many environments cost more than a few?", "collect",
                (*robot, four, collecting, batch), steps),
+    *(
+      _benchmark(f"How long is an action of a tripod in {physics}?", "collect",
+                 (*robot[:-2], f"--env_name={_TRIPOD}", f"--backend={physics}",
+                  four, collecting, batch), steps)
+      for physics in ("mjx", "warp")),
     _benchmark("What does a decision wait for?", "exploit", (*_MAZE, many),
                "exploit_milliseconds", "decision_milliseconds"),
     _benchmark("How long is a whole generation, and a start?", "pbt",

@@ -120,7 +120,8 @@ def create(
       (`robots.from_mjcf`). Or "package.module:function", which returns one
       instance, or one instance itself.
     backend: of brax's physics: generalized, spring, positional or mjx; each
-      environment has a default. A user's function gets it if it takes one.
+      environment has a default. Robots of files and Playground's also have
+      warp. A user's function gets it if it takes one.
     episode_length: truncates episodes, at least 1; by default the
       environment's own number, 1,000 for a user's.
     randomize: what differs from episode to episode, such as
@@ -265,7 +266,9 @@ class EnvironmentConfig(Settings):
     "object with brax's reset and step.")
   backend: str | None = setting(
     None,
-    "Physics of brax: generalized (slow on GPUs), spring, positional or mjx.")
+    "Physics of brax: generalized (slow on GPUs), spring, positional or mjx; "
+    "of robots of files and Playground's also warp, MuJoCo Warp, for NVIDIA's "
+    "cards.")
   episode_length: int | None = setting(
     None,
     "Steps after which an episode is truncated; by default the environment's "

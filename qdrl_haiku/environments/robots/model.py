@@ -104,11 +104,11 @@ def read_robot(path: str, backend: str | None = None) -> RobotModel:
   Args:
     path: of MuJoCo's XML, or of a URDF; each hinge and slide of a URDF gets a
       motor as strong as its effort limit.
-    backend: spring, positional, generalized or mjx. By default mjx, MuJoCo's
-      own and the most exact, if the file needs a feature that others lack; else
-      spring, if the file has its numbers (constraint_stiffness and others in
-      <custom>), without which many robots fly away; else positional, many times
-      faster than mjx. Both leave out joints' armature, damping and stiffness.
+    backend: one of `BACKENDS`. By default mjx, MuJoCo's own and the most
+      exact, if the file needs a feature that others lack; else spring, if the
+      file has its numbers (constraint_stiffness and others in <custom>),
+      without which many robots fly away; else positional, many times faster
+      than mjx. Both leave out joints' armature, damping and stiffness.
 
   Returns:
     The robot. Its first keyframe, if there is one, is how episodes begin:
