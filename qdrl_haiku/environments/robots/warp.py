@@ -77,7 +77,14 @@ class WarpPhysics:
   def init(
     self, sys: Any, q: Array, qd: Array, act: Array | None = None
   ) -> WarpState:
-    """Returns the state of positions [Q], velocities [V] and actuators."""
+    """Returns the state in which a robot begins.
+
+    Args:
+      sys: the robot's system, of which fields may have changed.
+      q: [Q], generalized positions.
+      qd: [V], generalized velocities.
+      act: the actuators' states; by default MuJoCo's first ones.
+    """
     first = {name: getattr(self._first, name) for name in _CARRIED}
     first |= {"qpos": q, "qvel": qd}
     if act is not None:
