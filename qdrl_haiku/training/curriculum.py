@@ -50,6 +50,12 @@ class CurriculumConfig(Settings):
       raise ValueError(
         f"narrow_below={low:g} must be below widen_above={high}; lower the "
         "first, or give the second.")
+    for field in dataclasses.fields(self):
+      value = getattr(self, field.name)
+      if high is None and value != field.default:
+        raise ValueError(
+          f"{field.name}={value:g} has no effect without widen_above; give "
+          "that too.")
 
 
 class Curriculum(NamedTuple):

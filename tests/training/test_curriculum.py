@@ -112,8 +112,9 @@ def test_without_a_curriculum_there_is_none():
 
 @pytest.mark.parametrize(("settings", "error"), [
   ({"narrow_below": 3.0}, "narrow_below=3 must be below widen_above=None"),
-  ({"narrow_below": 3.0, "widen_above": 2.0}, "must be below widen_above=2.0")])
-def test_thresholds_in_the_wrong_order_are_refused(settings, error):
+  ({"narrow_below": 3.0, "widen_above": 2.0}, "must be below widen_above=2.0"),
+  ({"boundary_step": 0.5}, "boundary_step=0.5 has no effect without widen_ab")])
+def test_nonsense_is_refused(settings, error):
   with pytest.raises(ValueError, match=error):
     curriculum.CurriculumConfig(**settings)
 
