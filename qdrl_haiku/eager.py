@@ -53,7 +53,7 @@ def compiled_if_eager(*static: str) -> Callable[[_Function], _Function]:
 
     @functools.wraps(function)
     def call(*args: Tree, **kwargs: Tree) -> Tree:
-      if _is_traced():
+      if isinstance(jnp.zeros(()), jax.core.Tracer):  # Of a larger program.
         return function(*args, **kwargs)
       given = signature.bind(*args, **kwargs)
       given.apply_defaults()
@@ -63,8 +63,3 @@ def compiled_if_eager(*static: str) -> Callable[[_Function], _Function]:
     return cast(_Function, call)
 
   return decorate
-
-
-def _is_traced() -> bool:
-  """Returns whether operations become part of a larger program."""
-  return isinstance(jnp.zeros(()), jax.core.Tracer)

@@ -6,6 +6,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Iterable
+from typing import Any
 
 
 def load_named_function(path: str) -> Callable:
@@ -36,6 +37,23 @@ def load_named_function(path: str) -> Callable:
       f"{path!r}: {module_name} has no function {function_name!r}; "
       f"{nearest_name(function_name, candidates)}")
   return function
+
+
+def import_extra(
+  where: str, module: str, title: str = "", extra: str = ""
+) -> Any:
+  """Imports a module that an extra installs; a ValueError says how to get it.
+
+  `where` is what needs it; `title` and `extra` are by default the module.
+  """
+  try:
+    return importlib.import_module(module)
+  except ModuleNotFoundError as error:
+    if error.name != module.partition(".")[0]:
+      raise
+    raise ValueError(
+      f"{where} needs {title or module}; pip install "
+      f"'qdrl_haiku[{extra or module}]'.") from error
 
 
 def search_names_in_working_directory() -> str:

@@ -224,19 +224,14 @@ Distribution = NormalTanh | Categorical
 
 
 class Head(NamedTuple):
-  """Holds what the outputs of a stochastic policy's network mean.
+  """Holds what the outputs of a stochastic policy's network mean."""
 
-  Attributes:
-    name: of the distribution, as `learners.PolicyParts` has it.
-    num_outputs: N.
-    distribution: (outputs [..., N]) -> the distribution of actions.
-    taken: (q_fn, actions [B, ...]) -> the actions' values [B, k], and what else
-      q_fn returns; q_fn as `Distribution.judged` takes it.
-  """
-
-  name: str
-  num_outputs: int
+  name: str  # Of the distribution, as `learners.PolicyParts` has it.
+  num_outputs: int  # N.
+  # (outputs [..., N]) -> the distribution of actions.
   distribution: Callable[[jax.Array], Distribution]
+  # (q_fn, actions [B, ...]) -> the actions' values [B, k], and what else q_fn
+  # returns; q_fn as `Distribution.judged` takes it.
   taken: Callable[..., tuple[jax.Array, Tree]]
 
 

@@ -67,18 +67,14 @@ class Interval(abc.ABC):
     """Returns the steps (down, up) on the scale, here a logarithmic one."""
     return math.log(factors[0]), math.log(factors[1])
 
-  def _bounds(self) -> tuple[np.float32, np.float32]:
-    """Returns the bounds in float32, rounded into the range."""
+  def _clip(self, value: Array) -> Array:
+    # The bounds in float32 are rounded into the range.
     low, high = np.float32(self.low), np.float32(self.high)
     if float(low) < self.low:
       low = np.nextafter(low, np.float32(np.inf))
     if float(high) > self.high:
       high = np.nextafter(high, np.float32(-np.inf))
-    return low, high
-
-  def _clip(self, value: Array) -> Array:
-    """Returns the nearest values inside the range."""
-    return jnp.clip(jnp.asarray(value, jnp.float32), *self._bounds())
+    return jnp.clip(jnp.asarray(value, jnp.float32), low, high)
 
   def to_unit(self, value: Array) -> Array:
     """Maps values to positions on the scale, whose ends are 0 and 1."""
@@ -204,12 +200,9 @@ class Fixed:
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-  """One of a few values; a perturbation takes a neighbour in their order.
+  """One of a few values; a perturbation takes a neighbour in their order."""
 
-  Attributes:
-    values: two or more, all different in float32, in their order if any.
-  """
-
+  # Two or more, all different in float32, in their order if any.
   values: tuple[float, ...]
 
   def __post_init__(self) -> None:
@@ -223,7 +216,6 @@ class Choice:
       raise ValueError(f"{self} has a value twice; give each once.")
 
   def _float32(self) -> np.ndarray:
-    """Returns the values as an array."""
     return np.asarray(self.values, np.float32)
 
   def index(self, value: Array) -> Array:

@@ -20,30 +20,25 @@ all numbers of states have to be."""
 
 
 class SkillPrior(NamedTuple):
-  """The distribution p(z) that skills are drawn from, as pure functions.
+  """The distribution p(z) that skills are drawn from, as pure functions."""
 
-  Attributes:
-    size: K, of a skill.
-    num_skills: how many skills there are, None if they are continuous.
-    parameter_size: how many numbers a discriminator puts out for this kind.
-    sample: (key) -> skill [K], float32. The key is consumed.
-    log_prob: (skill [K]) -> log p(z) [], in nats.
-    discriminator_loss: (parameters [parameter_size], skill [K]) -> [].
-    reward: (parameters [parameter_size], skill [K], log_prior []) -> [], with
-      no gradient.
-    mode: (parameters [..., parameter_size]) -> skills [..., K], the likeliest.
-    validate: (numbers) -> skill [K], float32; raises ValueError where they are
-      none of this kind. Not for traced values.
-  """
-
-  size: int
+  size: int  # K, of a skill.
+  # How many skills there are, None if they are continuous.
   num_skills: int | None
+  # How many numbers a discriminator puts out for this kind.
   parameter_size: int
+  # (key) -> skill [K], float32. The key is consumed.
   sample: Callable[[Key], Array]
-  log_prob: Callable[[Array], Array]
+  log_prob: Callable[[Array], Array]  # (skill [K]) -> log p(z) [], in nats.
+  # (parameters [parameter_size], skill [K]) -> [].
   discriminator_loss: Callable[[Array, Array], Array]
+  # (parameters [parameter_size], skill [K], log_prior []) -> [], with no
+  # gradient.
   reward: Callable[[Array, Array, Array], Array]
+  # (parameters [..., parameter_size]) -> skills [..., K], the likeliest.
   mode: Callable[[Array], Array]
+  # (numbers) -> skill [K], float32; raises ValueError where they are none of
+  # this kind. Not for traced values.
   validate: Callable[[npt.ArrayLike], np.ndarray]
 
 

@@ -23,16 +23,12 @@ PRIVILEGED = "privileged"
 
 @dataclasses.dataclass(frozen=True)
 class Array:
-  """Describes an array of an observation.
+  """Describes an array of an observation."""
 
-  Attributes:
-    shape: of one observation.
-    dtype: float32, or of integers, which are never normalised; see `as_vector`.
-    lower: the least number in it, where that is known; `upper`, the largest.
-  """
-
-  shape: tuple[int, ...]
+  shape: tuple[int, ...]  # Of one observation.
+  # float32, or of integers, which are never normalised; see `as_vector`.
   dtype: Any = np.dtype(np.float32)
+  # The least number in it, where that is known; `upper`, the largest.
   lower: float = -math.inf
   upper: float = math.inf
 
@@ -162,16 +158,11 @@ class Extended:
 
   A flat vector of floats ends with it, a dict gets it as one more entry, and
   any other observation is in a dict with it, as `observed`.
-
-  Attributes:
-    base: the spec of observations without the vector.
-    name: of the entry.
-    size: K, of the vector.
   """
 
-  base: Observation
-  name: str
-  size: int
+  base: Observation  # The spec of observations without the vector.
+  name: str  # Of the entry.
+  size: int  # K, of the vector.
 
   def __post_init__(self) -> None:
     if isinstance(self.base, Mapping) and self.name in self.base:

@@ -57,15 +57,11 @@ class Transition(NamedTuple):
 
 
 class Acted(NamedTuple):
-  """Holds what an agent does, with leading axes [...] of its observations.
+  """Holds what an agent does, with leading axes [...] of its observations."""
 
-  Attributes:
-    action: [..., A], in [-1, 1].
-    memory: leaves [..., ...], with which the agent acts next; () for most.
-    extras: further arrays by name, leaves [..., ...], that become extras of the
-      transition; those that the learner `stores` reach its updates.
-  """
-
-  action: Array
+  action: Array  # [..., A], in [-1, 1].
+  # Leaves [..., ...], with which the agent acts next; () for most.
   memory: Tree = ()
+  # Further arrays by name, leaves [..., ...], that become extras of the
+  # transition; those that the learner `stores` reach its updates.
   extras: dict[str, Array] = {}

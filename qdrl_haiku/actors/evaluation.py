@@ -16,25 +16,19 @@ RecordFn = Callable[[environments.State], Tree]
 
 
 class Evaluation(NamedTuple):
-  """Holds the result of an evaluation of a population.
+  """Holds the result of an evaluation of a population."""
 
-  Attributes:
-    returns: [P, N], undiscounted, of each of N episodes.
-    lengths: int32 [P, N], in steps.
-    descriptors: [P, N, D], or None if no descriptor function was given.
-    trajectory: leaves [P, N, T, ...], what was recorded of the states after
-      each step, T steps in a full episode; after the episode's length it means
-      nothing. None if nothing was recorded.
-    transitions: [P, N, T, ...], of each step; None if they weren't asked for.
-    objectives: [P, N, M], summed as returns are; None if the environment
-      reports none.
-  """
-
-  returns: Array
-  lengths: Array
+  returns: Array  # [P, N], undiscounted, of each of N episodes.
+  lengths: Array  # int32 [P, N], in steps.
+  # [P, N, D], or None if no descriptor function was given.
   descriptors: Array | None
+  # Leaves [P, N, T, ...], what was recorded of the states after each step, T
+  # steps in a full episode; after the episode's length it means nothing. None
+  # if nothing was recorded.
   trajectory: Tree = None
+  # [P, N, T, ...], of each step; None if they weren't asked for.
   transitions: Transition | None = None
+  # [P, N, M], summed as returns are; None if the environment reports none.
   objectives: Array | None = None
 
 
@@ -111,8 +105,7 @@ def evaluate_from_states(
   def advance(before: environments.State) -> tuple[environments.State, Tree]:
     after, actions = step_evaluation(env, learner, states, before)
     return after, (
-      look(after) if descriptor_fn else None,
-      record(after) if record else None,
+      look(after) if descriptor_fn else None, record(after) if record else None,
       happened(before, actions, after) if keep_transitions else None)
 
   traces = jax.tree.map(

@@ -95,10 +95,8 @@ class Missing(NamedTuple):
 
 # A noun for values of each type, and the class that values need.
 _TYPES: dict[type, tuple[str, type]] = {
-  bool: ("true or false", bool),
-  int: ("an integer", numbers.Integral),
-  float: ("a number", numbers.Real),
-  str: ("a word", str),
+  bool: ("true or false", bool), int: ("an integer", numbers.Integral),
+  float: ("a number", numbers.Real), str: ("a word", str),
   tuple: ("a tuple", tuple)}
 
 

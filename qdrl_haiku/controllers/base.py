@@ -14,22 +14,18 @@ SURVIVE = "survive"
 
 
 class Decision(NamedTuple):
-  """Holds a controller's decision, which `inherit` applies to the members.
+  """Holds a controller's decision, which `inherit` applies to the members."""
 
-  Attributes:
-    parents: int32 [P], the member that each one becomes a copy of; its own
-      index for a survivor, and where no member had a finite fitness.
-    hyperparams: leaves [P], from now on; a survivor's are bit-identical.
-    operator: int32 [P], an index into the controller's `operators`.
-    reasons: float32 [P] by name, more columns of a replaced member's row in the
-      lineage, empty where not finite.
-    metrics: float32 [] by name, `controller/<name>` in the rows of metrics.
-  """
-
+  # int32 [P], the member that each one becomes a copy of; its own index for a
+  # survivor, and where no member had a finite fitness.
   parents: Array
+  # Leaves [P], from now on; a survivor's are bit-identical.
   hyperparams: Hyperparams
-  operator: Array
+  operator: Array  # int32 [P], an index into the controller's `operators`.
+  # float32 [P] by name, more columns of a replaced member's row in the lineage,
+  # empty where not finite.
   reasons: dict[str, Array] = {}
+  # float32 [] by name, `controller/<name>` in the rows of metrics.
   metrics: Metrics = {}
 
 

@@ -143,8 +143,7 @@ def suggest_by_pb2_model(
     found, *prediction = maximise_pb2_model_bound(
       keys[order[i]], posterior, point, pending, optimism)
     return (
-      position.at[place].set(found),
-      pending.at[place].set(True),
+      position.at[place].set(found), pending.at[place].set(True),
       predicted.at[order[i]].set(jnp.stack(prediction)))
 
   order = jnp.argsort(~replaced, stable=True)

@@ -15,9 +15,7 @@ from qdrl_haiku.controllers.successive_halving import (
 from qdrl_haiku.types import Tree
 
 KINDS: dict[str, Settings] = {
-  "pbt": PBTConfig(),
-  "pb2": PB2Config(),
-  "mf_pbt": MFPBTConfig(),
+  "pbt": PBTConfig(), "pb2": PB2Config(), "mf_pbt": MFPBTConfig(),
   "random_search": RandomSearchConfig(),
   "successive_halving": SuccessiveHalvingConfig()}
 """The configurations of all controllers, by name."""

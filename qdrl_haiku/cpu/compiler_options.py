@@ -9,16 +9,12 @@ from qdrl_haiku.cpu.xla import Options
 
 
 class CompilerOptions(NamedTuple):
-  """Holds compiler options, by how often a program runs.
+  """Holds compiler options, by how often a program runs."""
 
-  Attributes:
-    always: for training: the fastest program.
-    often: for evaluation and decisions: a fast program, compiled sooner.
-    once: for what runs once or seldom: the program that is compiled soonest.
-  """
-
-  always: Options
+  always: Options  # For training: the fastest program.
+  # For evaluation and decisions: a fast program, compiled sooner.
   often: Options
+  # For what runs once or seldom: the program that is compiled soonest.
   once: Options
 
 

@@ -67,12 +67,8 @@ def computed_once(x: Tree) -> Tree:
   return jax.lax.fori_loop(0, once, lambda *_: x, empty)
 
 
-def _compute_apart(_: None, gradient: jax.Array) -> tuple[jax.Array]:
-  """Returns the gradient, of a loop that XLA merges with nothing."""
-  return (computed_once(gradient),)
-
-
-without_gradient_fusion.defvjp(lambda x: (x, None), _compute_apart)
+without_gradient_fusion.defvjp(
+  lambda x: (x, None), lambda _, gradient: (computed_once(gradient),))
 
 
 def fuse_gradient_by_outputs(weights: jax.Array) -> jax.Array:

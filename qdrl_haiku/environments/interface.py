@@ -84,16 +84,13 @@ class Descriptor:
 
 @dataclasses.dataclass(frozen=True)
 class Objectives:
-  """Describes what an environment reports in `info["objectives"]` [M].
+  """Describes what an environment reports in `info["objectives"]` [M]."""
 
-  Attributes:
-    names: of M objectives, which are summed over an episode, as rewards are;
-      more is better.
-    reference: M numbers per step: what isn't better than them counts for
-      nothing in a hypervolume.
-  """
-
+  # Of M objectives, which are summed over an episode, as rewards are; more is
+  # better.
   names: tuple[str, ...]
+  # M numbers per step: what isn't better than them counts for nothing in a
+  # hypervolume.
   reference: tuple[float, ...]
 
   def __post_init__(self) -> None:
@@ -106,26 +103,21 @@ class Objectives:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class State:
-  """The state of an environment, with the fields that brax's states have.
+  """The state of an environment, with the fields that brax's states have."""
 
-  Attributes:
-    pipeline_state: all that the environment needs to go on. In the states of
-      `Environment`: the whole state of the environment that it wraps.
-    obs: leaves [..., ...] of a tree, mostly [..., O], what to act on next.
-    reward: [...], of the step that led here; 0 after a reset.
-    done: [...], 1 where that step ended an episode, else 0.
-    metrics: arrays by name, from the environment.
-    info: arrays by name; `Environment.step` lists those that it returns.
-    memory: leaves [..., ...], what the agent remembers that acts next, kept by
-      actors; () until then, and for agents without a memory.
-  """
-
+  # All that the environment needs to go on. In the states of `Environment`: the
+  # whole state of the environment that it wraps.
   pipeline_state: Tree
+  # Leaves [..., ...] of a tree, mostly [..., O], what to act on next.
   obs: Tree
-  reward: Array
-  done: Array
+  reward: Array  # [...], of the step that led here; 0 after a reset.
+  done: Array  # [...], 1 where that step ended an episode, else 0.
+  # Arrays by name, from the environment.
   metrics: dict[str, Tree] = dataclasses.field(default_factory=dict)
+  # Arrays by name; `Environment.step` lists those that it returns.
   info: dict[str, Tree] = dataclasses.field(default_factory=dict)
+  # Leaves [..., ...], what the agent remembers that acts next, kept by actors;
+  # () until then, and for agents without a memory.
   memory: Tree = ()
 
   def replace(self, **changes: Tree) -> Self:
@@ -164,21 +156,17 @@ class SingleEnvironment(Protocol):
 
 
 class Abilities(NamedTuple):
-  """Says what an environment can do; training does without the rest.
+  """Says what an environment can do; training does without the rest."""
 
-  Attributes:
-    copies_states: whether states can be kept and copied: for pools, for
-      members that are replaced, to evaluate beside training. If not, a run is
-      resumed by `restore`, a method (state) that brings the instances to where
-      they stood in a checkpoint's.
-    resets_instances: whether single instances can be reset while others go on.
-      If not, all episodes begin at once, so that agents see no other ages.
-    spreads: whether devices can share instances.
-  """
-
+  # Whether states can be kept and copied: for pools, for members that are
+  # replaced, to evaluate beside training. If not, a run is resumed by
+  # `restore`, a method (state) that brings the instances to where they stood in
+  # a checkpoint's.
   copies_states: bool = True
+  # Whether single instances can be reset while others go on. If not, all
+  # episodes begin at once, so that agents see no other ages.
   resets_instances: bool = True
-  spreads: bool = True
+  spreads: bool = True  # Whether devices can share instances.
 
 
 class BatchedEnvironment(Protocol):

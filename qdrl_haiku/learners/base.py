@@ -27,23 +27,19 @@ training moved if the network has one))."""
 
 
 class PolicyParts(NamedTuple):
-  """Holds what an export writes of an agent's greedy policy.
+  """Holds what an export writes of an agent's greedy policy."""
 
-  Attributes:
-    layers: of the network, see `networks.PolicyLayers`.
-    distribution: "normal_tanh", whose first A of 2A outputs are locations, or
-      "deterministic_tanh"; the action is the tanh of the first A outputs. Or
-      "categorical", the index of the largest output.
-    statistics: by which `normalize_by_statistics` normalises the first numbers
-      of an observation, as many as the statistics have, or None.
-    memory: what it remembers, as `AgentConfig.memory` says. The network and
-      the statistics are of a window's K observations; or the network is of an
-      observation and H numbers that arrays "memory/..." make of it.
-  """
-
-  layers: networks.PolicyLayers
+  layers: networks.PolicyLayers  # Of the network, see `networks.PolicyLayers`.
+  # "normal_tanh", whose first A of 2A outputs are locations, or
+  # "deterministic_tanh"; the action is the tanh of the first A outputs. Or
+  # "categorical", the index of the largest output.
   distribution: str
+  # By which `normalize_by_statistics` normalises the first numbers of an
+  # observation, as many as the statistics have, or None.
   statistics: ObservationStatistics | None = None
+  # What it remembers, as `AgentConfig.memory` says. The network and the
+  # statistics are of a window's K observations; or the network is of an
+  # observation and H numbers that arrays "memory/..." make of it.
   memory: str = "none"
 
 
@@ -164,21 +160,13 @@ class Learner(NamedTuple):
 
 
 class Descent(NamedTuple):
-  """Holds what `Optimizer.descend` returns.
+  """Holds what `Optimizer.descend` returns."""
 
-  Attributes:
-    loss: [], before the step.
-    more: the loss function's auxiliary outputs.
-    params: after the step.
-    optimizer_state: after the step.
-    gradient_norm: [], before it was clipped.
-  """
-
-  loss: types.Array
-  more: types.Tree
-  params: types.Params
-  optimizer_state: types.State
-  gradient_norm: types.Array
+  loss: types.Array  # [], before the step.
+  more: types.Tree  # The loss function's auxiliary outputs.
+  params: types.Params  # After the step.
+  optimizer_state: types.State  # After the step.
+  gradient_norm: types.Array  # [], before it was clipped.
 
 
 class Optimizer:

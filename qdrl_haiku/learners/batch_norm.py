@@ -13,20 +13,14 @@ from qdrl_haiku.learners.config import DelayedSoftAgentConfig
 
 
 class Batch(NamedTuple):
-  """Holds what critics learn from.
+  """Holds what critics learn from."""
 
-  Attributes:
-    inputs: observations [2 B, O] and actions [2 B, A]: first the batch's, then
-      the next ones, with the policy's actions.
-    reward: [B], scaled.
-    discount: [B], the hyperparameter included.
-    next_log_prob: [B], of the policy's next actions.
-  """
-
+  # Observations [2 B, O] and actions [2 B, A]: first the batch's, then the next
+  # ones, with the policy's actions.
   inputs: tuple[types.Tree, types.Array]
-  reward: types.Array
-  discount: types.Array
-  next_log_prob: types.Array
+  reward: types.Array  # [B], scaled.
+  discount: types.Array  # [B], the hyperparameter included.
+  next_log_prob: types.Array  # [B], of the policy's next actions.
 
 
 class Round(NamedTuple):

@@ -92,9 +92,11 @@ def check(
     case (after, dict() as metrics):
       pass
     case result:
+      parts = result if isinstance(result, tuple) else (result,)
+      kinds = " and ".join(f"a {type(x).__name__}" for x in parts) or "nothing"
       raise ValueError(
-        f"the learner's update returns {_kind(result)}; return a pair, the new "
-        "state and a dict of numbers by name.")
+        f"the learner's update returns {kinds}; return a pair, the new state "
+        "and a dict of numbers by name.")
   for name, found in (
     ("observe", shapes("observe", state, observations)),
     ("from_genotype", shapes("from_genotype", shapes("genotype", state))),
@@ -278,11 +280,4 @@ def _shapes(
 
 
 def _array(*shape: int) -> types.Tree:
-  """Returns the shape of an array of floats."""
   return jax.ShapeDtypeStruct(shape, jnp.float32)
-
-
-def _kind(found: types.Tree) -> str:
-  """Returns the type of what was found, and of a pair those of both."""
-  kinds = found if isinstance(found, tuple) else (found,)
-  return " and ".join(f"a {type(x).__name__}" for x in kinds) or "nothing"

@@ -37,15 +37,12 @@ class CrossQConfig(DelayedSoftAgentConfig):
 
 
 class CrossQState(NamedTuple):
-  """One CrossQ agent: that of SAC without target critics, see `SACState`.
-
-  Attributes:
-    critic_state: averages of the statistics of the batches that the critics
-      have learned from, leaves [2, ...].
-  """
+  """One CrossQ agent: that of SAC without target critics, see `SACState`."""
 
   policy_params: types.Params
   critic_params: types.Params
+  # Averages of the statistics of the batches that the critics have learned
+  # from, leaves [2, ...].
   critic_state: types.State
   log_temperature: types.Array
   policy_optimizer_state: types.State

@@ -36,19 +36,14 @@ class DQNConfig(AgentConfig):
 
 
 class DQNState(NamedTuple):
-  """One DQN agent.
+  """One DQN agent."""
 
-  Attributes:
-    policy_params: those of the network of actions' values, the largest of which
-      is the policy's action.
-    target_policy_params: the target network's.
-    policy_optimizer_state: Adam's moments.
-    observation_statistics: the running statistics, or None.
-  """
-
+  # Those of the network of actions' values, the largest of which is the
+  # policy's action.
   policy_params: types.Params
-  target_policy_params: types.Params
-  policy_optimizer_state: types.State
+  target_policy_params: types.Params  # The target network's.
+  policy_optimizer_state: types.State  # Adam's moments.
+  # The running statistics, or None.
   observation_statistics: statistics.ObservationStatistics | None
 
 

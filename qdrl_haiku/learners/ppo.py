@@ -252,7 +252,6 @@ def _learn(
 def _metrics(
   of_policy: base.Descent, of_critic: base.Descent, clip_epsilon: types.Array
 ) -> types.Metrics:
-  """Returns what is told of a step of the policy and one of the critic."""
   log_ratio, told = of_policy.more
   ratio = jnp.exp(log_ratio)
   is_clipped = jnp.abs(ratio - 1) > clip_epsilon

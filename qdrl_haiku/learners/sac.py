@@ -26,27 +26,18 @@ class SACConfig(SoftAgentConfig, SequenceAgentConfig):
 
 
 class SACState(NamedTuple):
-  """One SAC agent.
+  """One SAC agent."""
 
-  Attributes:
-    policy_params: the policy's parameters.
-    critic_params: the twin critics' parameters, leaves [2, ...].
-    target_critic_params: the target critics' parameters, leaves [2, ...].
-    log_temperature: [].
-    policy_optimizer_state: Adam's moments for the policy.
-    critic_optimizer_state: Adam's moments for the critics.
-    temperature_optimizer_state: Adam's moments for the temperature, or None
-      if it is not learned.
-    observation_statistics: the running statistics, or None.
-  """
-
-  policy_params: types.Params
-  critic_params: types.Params
+  policy_params: types.Params  # The policy's parameters.
+  critic_params: types.Params  # The twin critics' parameters, leaves [2, ...].
+  # The target critics' parameters, leaves [2, ...].
   target_critic_params: types.Params
-  log_temperature: types.Array
-  policy_optimizer_state: types.State
-  critic_optimizer_state: types.State
+  log_temperature: types.Array  # [].
+  policy_optimizer_state: types.State  # Adam's moments for the policy.
+  critic_optimizer_state: types.State  # Adam's moments for the critics.
+  # Adam's moments for the temperature, or None if it is not learned.
   temperature_optimizer_state: types.State | None
+  # The running statistics, or None.
   observation_statistics: statistics.ObservationStatistics | None
 
 

@@ -82,7 +82,6 @@ def shared_critic(
       state.critic_params, whole.start, seen_context(state, context))
 
   def seen_context(state: types.State, context: types.Array) -> types.Array:
-    """Returns the context as the networks see it."""
     observation = whole.join(specs.zeros(whole.base), context)
     return whole.split(statistics.normalize_by_statistics(
       state.observation_statistics, observation))[1]

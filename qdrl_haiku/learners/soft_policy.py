@@ -122,27 +122,24 @@ def soft_policy(
       policy_params=kind.constrain_policy(descent.params),
       policy_optimizer_state=descent.optimizer_state)
     metrics = told | {
-      "policy_loss": descent.loss,
-      "policy_entropy": -jnp.mean(log_prob),
-      "temperature": temperature,
-      "gradient_norm/policy": descent.gradient_norm}
+      "policy_loss": descent.loss, "policy_entropy": -jnp.mean(log_prob),
+      "temperature": temperature, "gradient_norm/policy": descent.gradient_norm}
     if not config.learn_temperature:
       return state, metrics
 
-    def temperature_loss_fn(log_temperature: types.Array) -> types.Array:
-      return jnp.mean(
-        jax.vmap(losses.sac_temperature_loss, in_axes=(None, 0, None))(
-          log_temperature, log_prob, hyperparams["target_entropy"]))
+    def temperature_loss_fn(log_temperature: types.Array) -> base.LossAndMore:
+      loss = jax.vmap(losses.sac_temperature_loss, in_axes=(None, 0, None))(
+        log_temperature, log_prob, hyperparams["target_entropy"])
+      return jnp.mean(loss), ((), log_temperature)
 
-    metrics["temperature_loss"], gradient = jax.value_and_grad(
-      temperature_loss_fn)(state.log_temperature)
-    log_temperature, temperature_optimizer_state = temperature_optimizer.update(
-      gradient, state.temperature_optimizer_state, state.log_temperature,
+    descent = temperature_optimizer.descend(
+      temperature_loss_fn, state.log_temperature,
+      state.temperature_optimizer_state,
       hyperparams["temperature_learning_rate"])
     state = state._replace(
-      log_temperature=log_temperature,
-      temperature_optimizer_state=temperature_optimizer_state)
-    return state, metrics
+      log_temperature=descent.params,
+      temperature_optimizer_state=descent.optimizer_state)
+    return state, metrics | {"temperature_loss": descent.loss}
 
   def learner(
     update: Callable[..., tuple[types.State, types.Metrics]],

@@ -18,17 +18,14 @@ _LARGEST = 1e15
 
 
 class ObservationStatistics(NamedTuple):
-  """Mean and spread of all observations that an agent has collected.
+  """Mean and spread of all observations that an agent has collected."""
 
-  Attributes:
-    num_observations: [], how many, a float32. Once it is so large that adding
-      a batch's no longer changes it, old observations are forgotten.
-    mean: [O], or a tree like observations, None in the place of integers.
-    variance: a tree like `mean`, the mean of (observation - mean)^2.
-  """
-
+  # [], how many, a float32. Once it is so large that adding a batch's no longer
+  # changes it, old observations are forgotten.
   num_observations: types.Array
+  # [O], or a tree like observations, None in the place of integers.
   mean: types.Tree
+  # A tree like `mean`, the mean of (observation - mean)^2.
   variance: types.Tree
 
   @property
@@ -180,16 +177,13 @@ def prepare_transitions(
 
 
 class RewardStatistics(NamedTuple):
-  """Holds the size of the rewards that an agent learns from.
+  """Holds the size of the rewards that an agent learns from."""
 
-  Attributes:
-    num_updates: int32 [], how many updates there were, at most 2^30 + 1.
-    largest: [], the average over updates of their batches' largest |reward|:
-      first the plain average, after 1,000 updates an exponential one with rate
-      0.001, so that old rewards are forgotten.
-  """
-
+  # int32 [], how many updates there were, at most 2^30 + 1.
   num_updates: types.Array
+  # [], the average over updates of their batches' largest |reward|: first the
+  # plain average, after 1,000 updates an exponential one with rate 0.001, so
+  # that old rewards are forgotten.
   largest: types.Array
 
 

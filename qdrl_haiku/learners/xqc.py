@@ -41,11 +41,7 @@ class XQCConfig(DelayedSoftAgentConfig):
 
 
 class XQCState(NamedTuple):
-  """One XQC agent: see `SACState`, and `critic_state` of `CrossQState`.
-
-  Attributes:
-    reward_statistics: the size of rewards, for the atoms.
-  """
+  """One XQC agent: see `SACState`, and `critic_state` of `CrossQState`."""
 
   policy_params: types.Params
   critic_params: types.Params
@@ -56,6 +52,7 @@ class XQCState(NamedTuple):
   critic_optimizer_state: types.State
   temperature_optimizer_state: types.State | None
   observation_statistics: statistics.ObservationStatistics | None
+  # The size of rewards, for the atoms.
   reward_statistics: statistics.RewardStatistics
 
 

@@ -31,27 +31,21 @@ class Repertoire:
   """Holds the fittest of each of C cells, or what another `Container` shows.
 
   A pytree.
-
-  Attributes:
-    genotypes: a tree of arrays [C, ...]; zeros where a cell is empty.
-    fitness: float32 [C], -inf where a cell is empty.
-    descriptors: float32 [C, D]; zeros where a cell is empty.
-    num_outside: int32 [], how many descriptors were outside the bounds so far
-      and counted into the cell at the border; 2^31 - 1 where there were more.
-    tessellation: which cell a descriptor belongs to, if any.
-    extras: what else is kept of each elite, by name, leaves [C, ...].
-    weights: float32 [C], how often each elite is drawn, in proportion; None for
-      all equally often.
-    container: the name of the container that shows it.
   """
 
-  genotypes: Tree
-  fitness: Array
-  descriptors: Array
+  genotypes: Tree  # A tree of arrays [C, ...]; zeros where a cell is empty.
+  fitness: Array  # float32 [C], -inf where a cell is empty.
+  descriptors: Array  # float32 [C, D]; zeros where a cell is empty.
+  # int32 [], how many descriptors were outside the bounds so far and counted
+  # into the cell at the border; 2^31 - 1 where there were more.
   num_outside: Array
-  tessellation: Tessellation
+  tessellation: Tessellation  # Which cell a descriptor belongs to, if any.
+  # What else is kept of each elite, by name, leaves [C, ...].
   extras: dict[str, Tree] = dataclasses.field(default_factory=dict)
+  # float32 [C], how often each elite is drawn, in proportion; None for all
+  # equally often.
   weights: Array | None = None
+  # The name of the container that shows it.
   container: str = dataclasses.field(default="", metadata={"static": True})
 
   def __init_subclass__(cls) -> None:

@@ -141,15 +141,12 @@ class CVT(_Cells):
 
   Descriptors are clipped to the bounds, and distances are measured with the
   bounds scaled to a unit cube; of equally near centroids the first counts.
-
-  Attributes:
-    centroids: float32 [C, D], inside the bounds.
-    lower: [D], the least descriptor.
-    upper: [D], the greatest descriptor.
   """
 
-  centroids: Array
+  centroids: Array  # float32 [C, D], inside the bounds.
+  # [D], the least descriptor.
   lower: tuple[float, ...] = dataclasses.field(metadata={"static": True})
+  # [D], the greatest descriptor.
   upper: tuple[float, ...] = dataclasses.field(metadata={"static": True})
 
   kind: ClassVar[str] = "cvt"
@@ -178,17 +175,14 @@ class CVT(_Cells):
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Unstructured:
-  """No cells but places: a descriptor doesn't say which place is its own.
+  """No cells but places: a descriptor doesn't say which place is its own."""
 
-  Attributes:
-    num_cells: C, places, from 1 to 2^20.
-    num_dimensions: D, of a descriptor, >= 1.
-    grid: or a CVT, whose cells QD score and coverage count; None for a sum over
-      all elites, and the share of the places that are occupied.
-  """
-
+  # C, places, from 1 to 2^20.
   num_cells: int = dataclasses.field(metadata={"static": True})
+  # D, of a descriptor, >= 1.
   num_dimensions: int = dataclasses.field(metadata={"static": True})
+  # Or a CVT, whose cells QD score and coverage count; None for a sum over all
+  # elites, and the share of the places that are occupied.
   grid: Grid | CVT | None = None
 
   kind: ClassVar[str] = "none"
@@ -253,7 +247,6 @@ def _is_finite(descriptors: Array) -> Array:
 
 
 def _float32(x: Sequence[float] | np.ndarray) -> np.ndarray:
-  """Returns numbers rounded to float32."""
   return np.asarray(x, np.float32)
 
 

@@ -251,5 +251,4 @@ def flat_weights(
 
 
 def _is_float(leaf: Array) -> bool:
-  """Returns whether a leaf holds floats."""
   return jnp.issubdtype(jnp.result_type(leaf), jnp.floating)

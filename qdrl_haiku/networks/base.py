@@ -10,34 +10,25 @@ from qdrl_haiku import specs, types
 
 
 class Variables(NamedTuple):
-  """Holds what a network with running state has in the place of parameters.
+  """Holds what a network with running state has in the place of parameters."""
 
-  Attributes:
-    params: the parameters, which optimisers change.
-    state: the running state, such as averages of batches' statistics, which
-      training moves.
-  """
-
-  params: types.Params
+  params: types.Params  # The parameters, which optimisers change.
+  # The running state, such as averages of batches' statistics, which training
+  # moves.
   state: types.State
 
 
 class PolicyLayers(NamedTuple):
-  """Holds a policy's network as an export writes it.
+  """Holds a policy's network as an export writes it."""
 
-  Attributes:
-    arrays: weights by their names in a file: "layer_0/w" [I, J], "layer_0/b"
-      [J] and so on, see `programs.artifacts.numpy_policy`.
-    sizes: of the input, of each hidden layer, and of the output.
-    activation: of the hidden layers, a name of `ACTIVATIONS`.
-    layer_norm: whether LayerNorm stands before each activation.
-    residual: whether the hidden layers are residual blocks, see `ResidualMLP`.
-  """
-
+  # Weights by their names in a file: "layer_0/w" [I, J], "layer_0/b" [J] and so
+  # on, see `programs.artifacts.numpy_policy`.
   arrays: dict[str, jax.Array]
+  # Of the input, of each hidden layer, and of the output.
   sizes: tuple[int, ...]
-  activation: str
-  layer_norm: bool = False
+  activation: str  # Of the hidden layers, a name of `ACTIVATIONS`.
+  layer_norm: bool = False  # Whether LayerNorm stands before each activation.
+  # Whether the hidden layers are residual blocks, see `ResidualMLP`.
   residual: bool = False
 
 

@@ -46,21 +46,18 @@ class Sequences:
   """Holds B sequences of L steps, which recurrent networks see one by one.
 
   They make of it [B * S, ...], where S = L - burn_in. Axes may precede B.
-
-  Attributes:
-    observation: leaves [B, L, ...].
-    begins: bool [B, L], where a step isn't the successor of the one before.
-    memory: by network, [B, L, M], with what the agent acted: taken where a step
-      `begins`.
-    next_observation: leaves [B, S, ...], to be seen in the place of the
-      observations, each after all until then; or None.
-    burn_in: first steps, which are remembered without gradients.
   """
 
-  observation: types.Tree
+  observation: types.Tree  # Leaves [B, L, ...].
+  # bool [B, L], where a step isn't the successor of the one before.
   begins: types.Array
+  # By network, [B, L, M], with what the agent acted: taken where a step
+  # `begins`.
   memory: dict[str, types.Array]
+  # Leaves [B, S, ...], to be seen in the place of the observations, each after
+  # all until then; or None.
   next_observation: types.Tree = None
+  # First steps, which are remembered without gradients.
   burn_in: int = dataclasses.field(default=0, metadata={"static": True})
 
 

@@ -96,10 +96,8 @@ def benchmark_generations(
     for name, x in records.record_rates(
       setup, jax.device_get(carried[1]), median).items()}
   return {
-    **rates,
-    **_peak_columns(setup, rates["updates_per_second"]),
-    "generation_seconds": median,
-    "repetitions": len(seconds),
+    **rates, **_peak_columns(setup, rates["updates_per_second"]),
+    "generation_seconds": median, "repetitions": len(seconds),
     "compile_seconds": compile_seconds,
     "time_to_first_update_seconds": first_update,
     "time_to_first_generation_seconds": first_generation}
@@ -189,8 +187,7 @@ def benchmark_exploiting(
   return {
     "exploit_milliseconds": 1000 * seconds,
     "decision_milliseconds": 1000 * decision_seconds,
-    "num_replaced": num_replaced,
-    "moved_bytes": num_replaced * moved}
+    "num_replaced": num_replaced, "moved_bytes": num_replaced * moved}
 
 
 def benchmark_adding(repetitions: int) -> Record:

@@ -74,7 +74,8 @@ def train_members(
         setup.env, learner, acting, hyperparams, members.environment,
         collect_keys, iterations.num_env_steps, pool or None, tunables)
     with jax.named_scope("store"):
-      is_finite, seen = _finite(transitions)
+      is_finite = trees.all_finite_leaves(transitions, 3)  # [P, T, E].
+      seen = statistics.left_out_unless(is_finite, transitions.observation)
     members, rows, learned = learn_anew(
       setup, members._replace(environment=env_states), hyperparams,
       members_lib.stored_by_members(setup, transitions), is_finite, seen,
@@ -163,13 +164,6 @@ def _learn_from_rollout(
   # After learning, which needs the statistics with which the policy acted.
   states = jax.vmap(setup.learner.observe)(states, seen)
   return members._replace(learner=states), rows, can_learn
-
-
-def _finite(transitions: Transition) -> tuple[Array, Tree]:
-  """Returns which transitions [P, T, E] are finite, and their observations."""
-  is_finite = trees.all_finite_leaves(transitions, 3)
-  return is_finite, statistics.left_out_unless(
-    is_finite, transitions.observation)
 
 
 def learn_rollouts(

@@ -178,7 +178,7 @@ def other(tmp_path_factory):
 @pytest.mark.parametrize("name", _OTHERS)
 def test_other_runs_are_evaluated_and_reported(name, other, tmp_path, capsys):
   logdir = other(name)
-  elites, problems = reports.read_elites(logdir)
+  elites, problems = reports.read_elite_table(logdir)
   assert problems == []
   choices = ["--best", f"--cell={elites.cells[0]}"]
   if name == "mix":
@@ -218,7 +218,7 @@ def test_each_emitter_has_its_numbers(other):
   assert last["pbt/num_replaced"] == 2
   assert last["emitter/pga/critic_loss"] > 0
   assert "pbt/hyperparams/discount/mean" in last
-  elites, _ = reports.read_elites(other("mix"))
+  elites, _ = reports.read_elite_table(other("mix"))
   assert elites.emitters[:-1] == _NAMES
   assert sum(elites.finds.values()) == len(elites.found_by)
   for name in _NAMES:

@@ -24,11 +24,8 @@ from qdrl_haiku.types import Array, Key
 
 # What the functions of a task are called with.
 _CALLED_WITH = {
-  "reward": ("before", "after", "action"),
-  "is_over": ("state",),
-  "observe": ("state",),
-  "describe": ("state",),
-  "draw_goal": ("key",)}
+  "reward": ("before", "after", "action"), "is_over": ("state",),
+  "observe": ("state",), "describe": ("state",), "draw_goal": ("key",)}
 
 
 class Robot:
@@ -48,7 +45,6 @@ class Robot:
   observation_spec = None  # What the task observes.
 
   def __init__(self, model: RobotModel, task: Task) -> None:
-    """Puts a robot and a task together; see `from_mjcf`."""
     self.model = model
     self.backend = model.backend
     self.sys = model.sys

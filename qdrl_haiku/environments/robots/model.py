@@ -43,19 +43,12 @@ _NUMBER_OF_SPRING = "constraint_stiffness"
 
 @dataclasses.dataclass(frozen=True)
 class RobotModel:
-  """Holds what is known of a robot before it's simulated.
+  """Holds what is known of a robot before it's simulated."""
 
-  Attributes:
-    path: of its file.
-    sys: brax's system, with MuJoCo's model in `sys.mj_model`.
-    backend: the physics that simulates it.
-    reason: why that, and not another, in a few words.
-  """
-
-  path: str
-  sys: Any
-  backend: str
-  reason: str
+  path: str  # Of its file.
+  sys: Any  # Brax's system, with MuJoCo's model in `sys.mj_model`.
+  backend: str  # The physics that simulates it.
+  reason: str  # Why that, and not another, in a few words.
 
   @property
   def mj_model(self) -> Any:

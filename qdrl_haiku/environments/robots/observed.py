@@ -4,22 +4,15 @@ from typing import Any, NamedTuple
 
 
 class Observed(NamedTuple):
-  """Says what one number that a policy sees is.
+  """Says what one number that a policy sees is."""
 
-  Attributes:
-    name: of what it is, such as "knee velocity".
-    unit: such as "rad/s"; "" of a number without one.
-    frame: in which it's measured: "world", the "body" itself, its "parent",
-      the "joint" (along or around its axis); "" of a number without one.
-    field: of MuJoCo's data, "qpos" or "qvel", if it stands there.
-    place: its index there.
-  """
-
-  name: str
-  unit: str = ""
+  name: str  # Of what it is, such as "knee velocity".
+  unit: str = ""  # Such as "rad/s"; "" of a number without one.
+  # In which it's measured: "world", the "body" itself, its "parent", the
+  # "joint" (along or around its axis); "" of a number without one.
   frame: str = ""
-  field: str = ""
-  place: int = -1
+  field: str = ""  # Of MuJoCo's data, "qpos" or "qvel", if it stands there.
+  place: int = -1  # Its index there.
 
 
 def along_axes(
@@ -53,15 +46,11 @@ def generalized_coordinates(mj_model: Any) -> list[Observed]:
   """Returns what all of qpos, then all of qvel, is of a model of MuJoCo."""
   found: list[Observed] = []
   for which, field in enumerate(("qpos", "qvel")):
-    joints = map(mj_model.joint, range(mj_model.njnt))
-    parts = [
-      x._replace(name=f"{joint.name or _body(mj_model, joint)} {x.name}")
-      for joint in joints for x in _PARTS[int(joint.type[0])][which]]
-    found += [
-      x._replace(field=field, place=i) for i, x in enumerate(parts)]
+    place = 0
+    for joint in map(mj_model.joint, range(mj_model.njnt)):
+      whose = joint.name or mj_model.body(int(joint.bodyid[0])).name
+      for x in _PARTS[int(joint.type[0])][which]:
+        found.append(Observed(
+          f"{whose} {x.name}", x.unit, x.frame, field, place))
+        place += 1
   return found
-
-
-def _body(mj_model: Any, joint: Any) -> str:
-  """Returns the name of the body that a joint moves."""
-  return str(mj_model.body(int(joint.bodyid[0])).name)

@@ -38,7 +38,6 @@ class RobotState:
   def __init__(
     self, model: RobotModel, physics: Any, goal: Array, step_seconds: float,
   ) -> None:
-    """Takes a state of brax's physics."""
     self.model = model
     self.step_seconds = step_seconds
     self.q: Array = physics.q
@@ -106,7 +105,6 @@ class RobotState:
 
   @functools.cached_property
   def _contacts(self) -> Any:
-    """The contacts of this moment."""
     from brax import contact
 
     return contact.get(self.model.sys, self._physics.x)
@@ -244,8 +242,13 @@ def stand(model: RobotModel) -> Task:
 
   The reward is at most 1 a step.
   """
+  import mujoco
+
   root = model.root
-  height = _initial_height(model)
+  data = mujoco.MjData(model.mj_model)
+  data.qpos[:] = model.sys.init_q
+  mujoco.mj_kinematics(model.mj_model, data)
+  height = max(float(data.body(root).xpos[2]), 1e-3)
 
   def reward(
     _: RobotState, after: RobotState, action: Array, tunables: _Values
@@ -294,16 +297,6 @@ def reach(model: RobotModel) -> Task:
 def _effort(action: Array, tunables: _Values) -> Array:
   """Returns what actions cost, by default a twentieth of their mean square."""
   return tunables["effort"] * jnp.mean(jnp.square(jnp.clip(action, -1, 1)))
-
-
-def _initial_height(model: RobotModel) -> float:
-  """Returns how high the root is when an episode begins, in metres."""
-  import mujoco
-
-  data = mujoco.MjData(model.mj_model)
-  data.qpos[:] = model.sys.init_q
-  mujoco.mj_kinematics(model.mj_model, data)
-  return max(float(data.body(model.root).xpos[2]), 1e-3)
 
 
 def _ranges(model: RobotModel) -> tuple[Array, Array]:

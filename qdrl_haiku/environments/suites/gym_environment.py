@@ -45,7 +45,6 @@ class GymRobot:
     self, task: Task, sys: Any, frame_skip: int, arguments: Mapping[str, Any],
     descriptor: str | None,
   ) -> None:
-    """Puts a robot and a task together; see `make_gym_robot`."""
     self.task, self.sys, self.arguments = task, sys, arguments
     self.tunables = {
       name: Hyperparameter(float(x), f"Gymnasium's {name}.")

@@ -44,13 +44,8 @@ class GymnasiumEnvironment(interface.BatchedEnvironment):
       hide: what agents don't see, see `hiding.what_is_seen`.
       **kwargs: for the environment's constructor.
     """
-    try:
-      import gymnasium
-    except ModuleNotFoundError as error:
-      raise ValueError(
-        f"env_name='gymnasium:{env_id}' needs Gymnasium; pip install "
-        "'qdrl_haiku[gymnasium]'.") from error
-
+    gymnasium = names.import_extra(
+      f"env_name='gymnasium:{env_id}'", "gymnasium", "Gymnasium")
     self.env_id = env_id
     self._make_vec = functools.partial(
       gymnasium.make_vec, env_id, vectorization_mode="sync",

@@ -24,7 +24,6 @@ class GymnaxEnvironment:
   observation_spec = None
 
   def __init__(self, env: Any, params: Any) -> None:
-    """Wraps gymnax's environment with the parameters that it is given."""
     self._env, self._params = env, params
     self._seen_space, self._act_space = (
       env.observation_space(params), env.action_space(params))
@@ -78,13 +77,7 @@ def make_gymnax_environment(
     The environment, and the number of steps after which gymnax truncates.
   """
   env_name = f"env_name='gymnax:{name}'"
-  try:
-    import gymnax
-  except ModuleNotFoundError as error:
-    if error.name != "gymnax":
-      raise
-    raise ValueError(
-      f"{env_name} needs gymnax; pip install 'qdrl_haiku[gymnax]'.") from error
+  gymnax = names.import_extra(env_name, "gymnax")
   if name not in gymnax.registered_envs:
     advice = names.nearest_name(name, gymnax.registered_envs)
     raise ValueError(f"{env_name} is unknown; {advice}")

@@ -28,7 +28,6 @@ class JumanjiEnvironment:
   observation_spec = None
 
   def __init__(self, env: Any) -> None:
-    """Wraps jumanji's environment."""
     self._env = env
     self._num_values = _num_values(env.action_spec)
     self.action_spec = specs.Discrete(math.prod(self._num_values))
@@ -82,14 +81,7 @@ def make_jumanji_environment(
       environment is of several agents, or has actions that no policy makes.
   """
   env_name = f"env_name='jumanji:{name}'"
-  try:
-    import jumanji
-  except ModuleNotFoundError as error:
-    if error.name != "jumanji":
-      raise
-    raise ValueError(
-      f"{env_name} needs jumanji; pip install 'qdrl_haiku[jumanji]'."
-    ) from error
+  jumanji = names.import_extra(env_name, "jumanji")
   known = jumanji.registered_environments()
   if name not in known:
     raise ValueError(

@@ -19,20 +19,14 @@ from qdrl_haiku.learners.with_skills.smerl import SMERLConfig, smerl_objective
 from qdrl_haiku.skills import SkillConfig
 
 _OBJECTIVES: dict[type[ObjectiveConfig], Callable[..., SkillObjective]] = {
-  DIAYNConfig: diayn_objective,
-  DADSConfig: dads_objective,
-  METRAConfig: metra_objective,
-  SMERLConfig: smerl_objective}
+  DIAYNConfig: diayn_objective, DADSConfig: dads_objective,
+  METRAConfig: metra_objective, SMERLConfig: smerl_objective}
 _FITNESS = (
-  "episode_return",
-  "coverage",
-  "diversity_return",
-  "discriminator_accuracy",
+  "episode_return", "coverage", "diversity_return", "discriminator_accuracy",
   "mutual_information_lower_bound")
 
 
 def _fitness(default: str) -> str:
-  """Declares which score the fitness is."""
   return setting(
     default,
     f"Which score of an evaluation is the fitness: {', '.join(_FITNESS)}.",
@@ -106,11 +100,8 @@ class SMERLAgentConfig(SkillAgentConfig):
 
 
 KINDS: dict[str, AgentConfig | SkillAgentConfig] = {
-  **BASES,
-  "diayn": DIAYNAgentConfig(),
-  "dads": DADSAgentConfig(),
-  "metra": METRAAgentConfig(),
-  "smerl": SMERLAgentConfig()}
+  **BASES, "diayn": DIAYNAgentConfig(), "dads": DADSAgentConfig(),
+  "metra": METRAAgentConfig(), "smerl": SMERLAgentConfig()}
 """The configurations of all learners, by name."""
 DECLARATIONS: dict[str, dict[str, Hyperparameter]] = {
   name: {

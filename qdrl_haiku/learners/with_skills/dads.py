@@ -154,8 +154,4 @@ def dads_objective(
 
 
 dads = learner_of_objective(dads_objective)
-"""Learns skills whose steps can be predicted, each of its own kind.
-
-The first argument is the base learner, made for O + K observations; the others
-are those of `dads_objective`. See `skill_learner`.
-"""
+"""Learns skills whose steps can be predicted; see `learner_of_objective`."""

@@ -135,8 +135,4 @@ def diayn_objective(
 
 
 diayn = learner_of_objective(diayn_objective)
-"""Learns skills that can be told apart by the states that they visit.
-
-The first argument is the base learner, made for O + K observations; the others
-are those of `diayn_objective`. See `skill_learner`.
-"""
+"""Learns skills that are told apart by states; see `learner_of_objective`."""

@@ -102,8 +102,7 @@ def metra_objective(
     room = jnp.mean(
       jax.vmap(losses.metra_slack, in_axes=(0, 0, None))(phi, next_phi, slack))
     after, _ = after.descend(
-      _MULTIPLIER,
-      lambda x: (losses.metra_multiplier_loss(x, room), ((), x)),
+      _MULTIPLIER, lambda x: (losses.metra_multiplier_loss(x, room), ((), x)),
       hyperparams["multiplier_learning_rate"])
     return after, jax.vmap(losses.metra_reward)(phi, next_phi, skill), {
       "representation_loss": descent.loss, "constraint_slack": room,
@@ -138,8 +137,4 @@ def metra_objective(
 
 
 metra = learner_of_objective(metra_objective)
-"""Learns skills that lead far apart, by a distance that it learns.
-
-The first argument is the base learner, made for O + K observations; the others
-are those of `metra_objective`. See `skill_learner`.
-"""
+"""Learns skills that lead far apart; see `learner_of_objective`."""

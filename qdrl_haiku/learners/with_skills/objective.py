@@ -53,54 +53,38 @@ class ObjectiveConfig(Settings):
 
 
 class SkillSteps(NamedTuple):
-  """Holds what an objective sees of steps, with any leading axes.
+  """Holds what an objective sees of steps, with any leading axes."""
 
-  Attributes:
-    observation: [..., O], or a tree, without the skill.
-    next_observation: of the same kind.
-    skill: [..., K].
-    descriptor: [..., D], or None where it wasn't stored.
-    next_descriptor: [..., D], or None.
-    skill_return: [...], return of the latest whole episode of the skill, or
-      None; see `environments.SkillEnvironment`.
-  """
-
-  observation: types.Tree
-  next_observation: types.Tree
-  skill: types.Array
+  observation: types.Tree  # [..., O], or a tree, without the skill.
+  next_observation: types.Tree  # Of the same kind.
+  skill: types.Array  # [..., K].
+  # [..., D], or None where it wasn't stored.
   descriptor: types.Array | None = None
-  next_descriptor: types.Array | None = None
+  next_descriptor: types.Array | None = None  # [..., D], or None.
+  # [...], return of the latest whole episode of the skill, or None; see
+  # `environments.SkillEnvironment`.
   skill_return: types.Array | None = None
 
 
 class SkillGenotype(NamedTuple):
-  """Holds what a repertoire stores of an agent with skills.
+  """Holds what a repertoire stores of an agent with skills."""
 
-  Attributes:
-    agent: the base learner's genotype.
-    learned: see `SkillState`.
-    observation_statistics: see `SkillState`.
-  """
-
-  agent: types.Tree
-  learned: dict[str, types.Tree]
+  agent: types.Tree  # The base learner's genotype.
+  learned: dict[str, types.Tree]  # See `SkillState`.
+  # See `SkillState`.
   observation_statistics: statistics.ObservationStatistics | None
 
 
 class SkillState(NamedTuple):
-  """One agent with skills.
+  """One agent with skills."""
 
-  Attributes:
-    agent: the base learner's state.
-    learned: what its objective has learned, by name: parameters of a network,
-      and perhaps numbers and statistics.
-    optimizers: Adam's moments of what is learned by gradients, by its name.
-    observation_statistics: of observations without their skills, or None.
-  """
-
-  agent: types.State
+  agent: types.State  # The base learner's state.
+  # What its objective has learned, by name: parameters of a network, and
+  # perhaps numbers and statistics.
   learned: dict[str, types.Tree]
+  # Adam's moments of what is learned by gradients, by its name.
   optimizers: dict[str, types.State]
+  # Of observations without their skills, or None.
   observation_statistics: statistics.ObservationStatistics | None
 
   def with_learned(self, **learned: types.Tree) -> "SkillState":

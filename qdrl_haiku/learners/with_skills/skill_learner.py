@@ -159,7 +159,8 @@ def learner_of_objective(
     make_objective: (observation_size, ...) -> the objective.
 
   Returns:
-    (base learner, observation_size, ...) -> the learner, see `skill_learner`.
+    (base learner, made for O + K observations, observation_size, ...) -> the
+    learner, see `skill_learner`.
   """
 
   def make(
@@ -187,6 +188,5 @@ def _hyperparams(
     together = defaults | {"base": of_base}
     return together, {**own, **inside}, lambda tree: tree["base"]
   return (
-    of_base | defaults,
-    {**declared, **own},
+    of_base | defaults, {**declared, **own},
     lambda tree: {name: tree[name] for name in of_base})

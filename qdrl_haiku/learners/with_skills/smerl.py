@@ -129,8 +129,4 @@ def _best_return(
 
 
 smerl = learner_of_objective(smerl_objective)
-"""Learns several ways to do a task.
-
-The first argument is the base learner, made for O + K observations; the others
-are those of `smerl_objective`. See `skill_learner`.
-"""
+"""Learns several ways to do a task; see `learner_of_objective`."""

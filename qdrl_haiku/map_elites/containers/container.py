@@ -20,17 +20,13 @@ from qdrl_haiku.types import Array, Key, Metrics, Tree
 
 
 class Again(NamedTuple):
-  """Asks for individuals to be evaluated again; pure functions.
+  """Asks for individuals to be evaluated again; pure functions."""
 
-  Attributes:
-    batch_size: R, how many in each generation.
-    ask: (state, key) -> (genotypes, leaves [R, ...], state).
-    tell: (state, fitness [R], descriptors [R, D]) -> state: what was found of
-      these, before new individuals are added.
-  """
-
-  batch_size: int
+  batch_size: int  # R, how many in each generation.
+  # (state, key) -> (genotypes, leaves [R, ...], state).
   ask: Callable[[Tree, Key], tuple[Tree, Tree]]
+  # (state, fitness [R], descriptors [R, D]) -> state: what was found of these,
+  # before new individuals are added.
   tell: Callable[[Tree, Array, Array], Tree]
 
 

@@ -124,7 +124,6 @@ def deep_archive(
 
 @jax.jit
 def _show(archive: DeepArchive) -> Repertoire:
-  """Returns the elites."""
   genotypes, extras = jax.tree.map(
     lambda x: _take(x, archive.elites, 0), (archive.genotypes, archive.extras))
   return Repertoire(
@@ -186,7 +185,11 @@ def _add(archive: DeepArchive, evaluated: Evaluated) -> DeepArchive:
   old, added = slice(num_places), slice(num_places, None)
   fitness = jnp.concatenate([archive.fitness, new.fitness])
   cells, order = _order_in_cells(archive, new, fitness)
-  ranks = _ranks(cells[order], order)
+  # How many of its cell come before each individual.
+  in_order = jnp.arange(order.size, dtype=jnp.int32)
+  is_first = jnp.diff(cells[order], prepend=-1) != 0
+  ranks = candidates.scatter_candidates(
+    order, in_order - jax.lax.cummax(jnp.where(is_first, in_order, 0)))
   kept = (cells < num_cells) & (ranks < num_places // num_cells)
   places = _places(kept, order, num_places)
 
@@ -227,14 +230,6 @@ def _order_in_cells(
   hashes = (jnp.pad(x, (num_places, 0)) for x in new.hashes)
   return cells, candidates.order_of_candidates(
     cells, -fitness, is_new, *jnp.unstack(points, axis=1), *hashes)
-
-
-def _ranks(sorted_cells: Array, order: Array) -> Array:
-  """Returns how many of its cell come before each individual."""
-  numbers = jnp.arange(order.size, dtype=jnp.int32)
-  is_first = jnp.diff(sorted_cells, prepend=-1) != 0
-  in_turn = numbers - jax.lax.cummax(jnp.where(is_first, numbers, 0))
-  return candidates.scatter_candidates(order, in_turn)
 
 
 def _places(kept: Array, order: Array, num_places: int) -> Array:

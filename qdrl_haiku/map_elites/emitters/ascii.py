@@ -23,21 +23,15 @@ _EPISODE = "episode"
 
 
 class Episodes(NamedTuple):
-  """Holds an episode of each of B individuals, of at most T steps.
+  """Holds an episode of each of B individuals, of at most T steps."""
 
-  Attributes:
-    observation: leaves [B, T, ...]; after an episode's end its last one.
-    action: [B, T, A], with the last one after the end; None where an elite
-      acts by its own policy.
-    to_go: [B, T], the discounted sum of rewards from a step on, 0 after the
-      end.
-    length: int32 [B]; 0 if not all of an episode is finite.
-  """
-
-  observation: Tree
+  observation: Tree  # Leaves [B, T, ...]; after an episode's end its last one.
+  # [B, T, A], with the last one after the end; None where an elite acts by its
+  # own policy.
   action: Array | None
+  # [B, T], the discounted sum of rewards from a step on, 0 after the end.
   to_go: Array
-  length: Array
+  length: Array  # int32 [B]; 0 if not all of an episode is finite.
 
 
 CrossFn = Callable[[Tree, Episodes, Array], Tree]

@@ -21,27 +21,21 @@ _MAX_CONDITION = 1e6
 
 
 class Strategies(NamedTuple):
-  """K strategies that search [N] numbers, as pure functions; see `cma_es`.
+  """K strategies that search [N] numbers, as pure functions; see `cma_es`."""
 
-  Attributes:
-    init: (means [K, N]) -> their states, leaves [K, ...].
-    ask: (states, key) -> (points [K, L, N], states); the key is consumed.
-    tell: (states, points [K, L, N], ranks int32 [K, L], num_parents int32 [K],
-      each >= 1) -> states, moved towards the parents, of the first ranks.
-    can_go_on: (states) -> bool [K]; false where the covariance is
-      ill-conditioned, or anything not finite.
-    step_sizes: (states) -> [K].
-    num_strategies: K.
-    population_size: L.
-  """
-
+  # (means [K, N]) -> their states, leaves [K, ...].
   init: Callable[[Array], Tree]
+  # (states, key) -> (points [K, L, N], states); the key is consumed.
   ask: Callable[[Tree, Key], tuple[Array, Tree]]
+  # (states, points [K, L, N], ranks int32 [K, L], num_parents int32 [K], each
+  # >= 1) -> states, moved towards the parents, of the first ranks.
   tell: Callable[[Tree, Array, Array, Array], Tree]
+  # (states) -> bool [K]; false where the covariance is ill-conditioned, or
+  # anything not finite.
   can_go_on: Callable[[Tree], Array]
-  step_sizes: Callable[[Tree], Array]
-  num_strategies: int
-  population_size: int
+  step_sizes: Callable[[Tree], Array]  # (states) -> [K].
+  num_strategies: int  # K.
+  population_size: int  # L.
 
 
 def cma_es(

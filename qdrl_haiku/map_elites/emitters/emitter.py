@@ -11,19 +11,14 @@ from qdrl_haiku.types import Array, Key, Metrics, Tree
 
 
 class Evaluated(NamedTuple):
-  """Individuals, and what their evaluation found.
+  """Individuals, and what their evaluation found."""
 
-  Attributes:
-    genotypes: leaves [B, ...], of the repertoire's kind.
-    fitness: [B]; or [B, M], of M objectives, where the container takes it.
-    descriptors: [B, D].
-    extra: by name what an emitter `needs`, and what a container keeps beside
-      them, leaves [B, ...].
-  """
-
-  genotypes: Tree
+  genotypes: Tree  # Leaves [B, ...], of the repertoire's kind.
+  # [B]; or [B, M], of M objectives, where the container takes it.
   fitness: Array
-  descriptors: Array
+  descriptors: Array  # [B, D].
+  # By name what an emitter `needs`, and what a container keeps beside them,
+  # leaves [B, ...].
   extra: dict[str, Tree]
 
   def one_objective(self, emitter: str) -> Array:

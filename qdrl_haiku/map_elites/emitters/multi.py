@@ -96,7 +96,10 @@ def multi_emitter(
     if batch_size is not None:
       counts = multi_emitter_shares(
         state.evaluated, state.improved, size, exploration)
-    chosen, rows = _places(counts, size)
+    # The emitter of each individual, and its row among its own.
+    ends, numbers = jnp.cumsum(counts), jnp.arange(size)
+    chosen = jnp.searchsorted(ends, numbers, side="right").astype(jnp.int32)
+    rows = numbers - (ends - counts)[chosen]
     if batch_size is not None:
       # The middles of equal parts, so that all kinds of individuals take part.
       rows = (2 * rows + 1) * size // (2 * counts[chosen])
@@ -198,13 +201,6 @@ def multi_emitter_shares(
 
   counts = jnp.zeros(evaluated.shape, jnp.int32)
   return jax.lax.scan(choose, counts, None, batch_size)[0]
-
-
-def _places(counts: Array, size: int) -> tuple[Array, Array]:
-  """Returns the emitter of each individual, and its row among its own."""
-  ends, numbers = jnp.cumsum(counts), jnp.arange(size)
-  emitters = jnp.searchsorted(ends, numbers, side="right").astype(jnp.int32)
-  return emitters, numbers - (ends - counts)[emitters]
 
 
 def _pick_own(

@@ -22,26 +22,21 @@ class Agents(NamedTuple):
   """Holds the pure functions of agents that the emitter calls.
 
   Members are any tree with leaves [P, ...]; keys are [P] and consumed.
-
-  Attributes:
-    init: (keys) -> members.
-    train: (members, hyperparameters [P], keys) -> (members, metrics [P] by
-      name).
-    genotypes: (members) -> what a cell stores of each, leaves [P, ...].
-    inherit: (members, parents int32 [P], finite bool [P]) -> members, each with
-      what a child inherits of `parents[i]`, bit-identical where that is i. A
-      member that wasn't finite, its evaluation included, inherits replay and
-      environments.
-    transplant: (members, genotypes [P, ...], where bool [P]) -> members, an
-      agent made of the genotype where true, bit-identical elsewhere.
-    is_finite: (members) -> bool [P], whether all of a member is finite.
   """
 
-  init: Callable[[Key], Tree]
+  init: Callable[[Key], Tree]  # (keys) -> members.
+  # (members, hyperparameters [P], keys) -> (members, metrics [P] by name).
   train: Callable[[Tree, Hyperparams, Key], tuple[Tree, Metrics]]
+  # (members) -> what a cell stores of each, leaves [P, ...].
   genotypes: Callable[[Tree], Tree]
+  # (members, parents int32 [P], finite bool [P]) -> members, each with what a
+  # child inherits of `parents[i]`, bit-identical where that is i. A member that
+  # wasn't finite, its evaluation included, inherits replay and environments.
   inherit: Callable[[Tree, Array, Array], Tree]
+  # (members, genotypes [P, ...], where bool [P]) -> members, an agent made of
+  # the genotype where true, bit-identical elsewhere.
   transplant: Callable[[Tree, Tree, Array], Tree]
+  # (members) -> bool [P], whether all of a member is finite.
   is_finite: Callable[[Tree], Array]
 
 

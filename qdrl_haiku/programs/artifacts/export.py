@@ -283,13 +283,11 @@ def _agreeing_policy(learner: learners.Learner, state: types.State) -> Policy:
   policy = Policy({
     "observation_size": first,
     "action_size": last // numpy_policy.OUTPUTS_PER_ACTION[distribution],
-    "hidden_layer_sizes": hidden,
-    "activation": layers.activation,
+    "hidden_layer_sizes": hidden, "activation": layers.activation,
     "layer_norm": layers.layer_norm,
     "layer_norm_epsilon": networks.LAYER_NORM_EPSILON,
     "num_normalized": len(arrays.get("observation_mean", ())),
-    "clip": learners.LARGEST_NORMALIZED,
-    "policy": distribution,
+    "clip": learners.LARGEST_NORMALIZED, "policy": distribution,
     **({"residual": True} if layers.residual else {}),
     **({"memory": memory} if number else {})}, arrays)
   seen = {"observation": jax.ShapeDtypeStruct((first,), jnp.float32)}

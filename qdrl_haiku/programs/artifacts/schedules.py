@@ -14,23 +14,16 @@ from qdrl_haiku.programs.storage.directory import RunDirectory
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-  """Holds the schedule of hyperparameters that an agent, the winner, had.
+  """Holds the schedule of hyperparameters that an agent, the winner, had."""
 
-  Attributes:
-    run: the directory of the run.
-    member: which member the winner was when it was evaluated.
-    generation: in which that was.
-    episode_return: what it reached then; None if that wasn't finite.
-    perturbation_interval: environment steps of a generation.
-    hyperparams: by name, for each generation since the agents began, or began
-      anew because all had diverged.
-  """
-
-  run: str
-  member: int
-  generation: int
+  run: str  # The directory of the run.
+  member: int  # Which member the winner was when it was evaluated.
+  generation: int  # In which that was.
+  # What it reached then; None if that wasn't finite.
   episode_return: float | None
-  perturbation_interval: int
+  perturbation_interval: int  # Environment steps of a generation.
+  # By name, for each generation since the agents began, or began anew because
+  # all had diverged.
   hyperparams: list[dict[str, float]]
 
   @property

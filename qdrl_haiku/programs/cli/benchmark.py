@@ -91,7 +91,6 @@ class BenchmarkConfig(Settings):
 
 
 def _main(given: Given) -> None:
-  """Measures what the flags ask for."""
   config = given.fill(BenchmarkConfig())
   program = _launcher()
   is_me_pbt = program is experiment.TRAIN_ME_PBT

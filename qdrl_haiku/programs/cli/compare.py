@@ -144,24 +144,18 @@ class _State:
 
 
 class Done(NamedTuple):
-  """Holds a launcher's exit code, the lines that say why, its warnings.
-
-  The lines are its errors, or else the last one of its standard error.
-  """
+  """Holds how a launcher ended."""
 
   code: int
-  message: str
+  message: str  # Its errors, or else the last line of its standard error.
   warnings: tuple[str, ...] = ()
 
 
 class Processes:
-  """Starts launchers within a `with`, and hands SIGINT and SIGTERM on to them.
-
-  `is_interrupted` once one was handed on.
-  """
+  """Starts launchers within a `with`; they get its SIGINT and SIGTERM."""
 
   def __init__(self) -> None:
-    self.is_interrupted = False
+    self.is_interrupted = False  # Whether one was handed on.
     self._process: subprocess.Popen | None = None
 
   def __enter__(self) -> Self:
@@ -201,7 +195,6 @@ class Processes:
     return Done(process.returncode, message, tuple(warnings))
 
   def _stop(self, number: int, _: FrameType | None) -> None:
-    """Hands a signal on, as a handler of signals."""
     self.is_interrupted = True
     if sys.platform == "win32":  # Whose consoles tell all processes.
       return

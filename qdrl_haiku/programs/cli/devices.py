@@ -81,7 +81,16 @@ def prepare_jax_devices(
   """
   if "JAX_NUM_CPU_DEVICES" not in os.environ:
     jax.config.update("jax_num_cpu_devices", platform.usable_cores().number)
-  _join_processes(config)
+  # The variable is that of an indexed Job of Kubernetes.
+  is_in_cluster = "JOB_COMPLETION_INDEX" in os.environ or any(
+    os.environ.get(name, "1") != "1" for name in _CLUSTER_SIZES)
+  if config.num_processes is not None or is_in_cluster:
+    # CPU processes wait for one that writes; heartbeats show dead ones.
+    flags = os.environ.get("XLA_FLAGS", "")
+    wanted = {name: _A_DAY for name in _WAITING if name not in flags}
+    known = platform.known_xla_flags(wanted)
+    os.environ["XLA_FLAGS"] = " ".join([flags, *known]).strip()
+    lost.join_processes(**config.given)
   # Read from a file, a program for CPUs has lost the order of its collectives.
   # Several processes, and devices at collectives that don't depend on each
   # other, have been seen to wait forever (jax 0.10.1). In one process, only a
@@ -143,22 +152,3 @@ def _forget_unused_programs(folder: pathlib.Path) -> None:
       size += stat.st_size
       if size > _MOST_BYTES:
         path.unlink()
-
-
-def _join_processes(config: ProcessConfig) -> None:
-  """Makes one run of several processes, if there are several."""
-  # The variable is that of an indexed Job of Kubernetes.
-  is_in_cluster = "JOB_COMPLETION_INDEX" in os.environ or any(
-    os.environ.get(name, "1") != "1" for name in _CLUSTER_SIZES)
-  if config.num_processes is None and not is_in_cluster:
-    return
-  _allow_waiting()
-  lost.join_processes(**config.given)
-
-
-def _allow_waiting() -> None:
-  """Lets CPU processes wait for one that writes; heartbeats show dead ones."""
-  given = os.environ.get("XLA_FLAGS", "")
-  wanted = {name: _A_DAY for name in _WAITING if name not in given}
-  known = platform.known_xla_flags(wanted)
-  os.environ["XLA_FLAGS"] = " ".join([given, *known]).strip()

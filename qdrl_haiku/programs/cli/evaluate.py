@@ -25,7 +25,6 @@ from qdrl_haiku.programs.storage import strict_json
 
 
 def _main(given: Given) -> None:
-  """Evaluates the agent that the flags ask for, exports it and draws it."""
   config = evaluate_config.check_evaluate_config(given.fill(EvaluateConfig()))
   run = experiment.read_config(config.logdir)
   run = dataclasses.replace(run, environment=given.fill(run.environment))
@@ -91,22 +90,12 @@ def _evaluate(config: EvaluateConfig, run: experiment.Config) -> None:
     other = artifacts.evaluate_agent(there, learner, state, key, num_episodes)
     summary |= artifacts.mean_intervals(evaluation) | {
       f"gymnasium/{x}": y for x, y in artifacts.mean_intervals(other).items()}
-  env_name = run.environment.env_name
   if config.export:
     with config.blamed("export"):
-      about = run.environment
-      info: dict[str, Any] = {
-        "env_name": env_name, "agent": which,
-        "episode_length": eval_env.episode_length,
-        **({"hide": about.hide} if about.hide else {}),
-        **({"randomize": about.randomize} if about.randomize else {}),
-        **environments.policy_interface(eval_env)}
-      _export(config, run, learner, eval_env, state, info)
-      for warning in info.get("warnings", ()):
-        print(f"warning: {warning}", file=sys.stderr)
+      _export(config, run, learner, eval_env, state, which)
   if config.render:
     episode = films.first_film_episode(eval_env, learner, state, key, scene)
-    title = f"{env_name}: {which}"
+    title = f"{run.environment.env_name}: {which}"
     path = str(config.render_to)
     with config.blamed("render_to"):
       films.render_film(path, config.render, scene, episode, title)
@@ -132,10 +121,16 @@ def _elsewhere(run: experiment.Config) -> BatchedEnvironment:
 
 def _export(
   config: EvaluateConfig, run: experiment.Config, learner: Learner,
-  env: BatchedEnvironment, state: types.State, info: dict[str, object],
+  env: BatchedEnvironment, state: types.State, which: str,
 ) -> None:
   """Writes the policy, or all of a repertoire's."""
-  path = str(config.export)
+  path, about = str(config.export), run.environment
+  info: dict[str, Any] = {
+    "env_name": about.env_name, "agent": which,
+    "episode_length": env.episode_length,
+    **({"hide": about.hide} if about.hide else {}),
+    **({"randomize": about.randomize} if about.randomize else {}),
+    **environments.policy_interface(env)}
   if path.endswith("/"):
     found, step = repertoires.read_latest_repertoire(learner, config.logdir)
     export.export_repertoire(
@@ -145,6 +140,8 @@ def _export(
       path, learner, state, env.observation_spec, opset=config.opset, info=info)
   else:
     export.export_policy(path, learner, state, info=info)
+  for warning in info.get("warnings", ()):
+    print(f"warning: {warning}", file=sys.stderr)
 
 
 def _report_sweep(

@@ -45,7 +45,6 @@ class ReportConfig(Settings):
 
 
 def _main(given: Given) -> None:
-  """Writes the report that the flags ask for."""
   config = given.fill(ReportConfig())
   logdirs, rollouts = config.logdir, config.rollouts
   if config.follow and rollouts is None:
@@ -83,7 +82,7 @@ def _write(
   is_last = not follow or all(run.is_done for run in runs)
   elites, ways = {}, {}
   for run in runs:
-    found, problems = reports.read_elites(run.path)
+    found, problems = reports.read_elite_table(run.path)
     if found is not None:
       elites[run.name] = found
       try:

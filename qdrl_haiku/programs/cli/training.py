@@ -158,7 +158,6 @@ def _train(config: Config, *, shows_errors: bool) -> None:
 
 
 def _fail(message: str) -> NoReturn:
-  """Ends the process with one line."""
   # Threads of orbax that still write would report the same at length.
   python_logging.disable()
   sys.excepthook = lambda *_: None

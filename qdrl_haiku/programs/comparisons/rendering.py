@@ -47,12 +47,10 @@ def render_comparison_markdown(
     rows = [head, ["---"] * len(head)]
     rows += [
       [
-        row["method"],
-        str(row["num_seeds"]),
+        row["method"], str(row["num_seeds"]),
         *(_interval(row, name) for name in names),
         _interval(row, "improvement", ".2f") if "improvement" in row else "",
-        f"{row['total_env_steps'] / 1e6:.3g}",
-        f"{row['minutes']:.1f}"]
+        f"{row['total_env_steps'] / 1e6:.3g}", f"{row['minutes']:.1f}"]
       for row in table
       if row["task"] == task]
     text += [f"| {' | '.join(cells)} |" for cells in rows]
@@ -111,7 +109,6 @@ def render_comparison_picture(
 
 
 def _interval(row: Record, name: str, form: str = ".4g") -> str:
-  """Returns a number and its interval as text."""
   if not np.isfinite(row[name]):
     return "-"
   low, high = row[f"{name}_low"], row[f"{name}_high"]

@@ -76,10 +76,7 @@ def read_scored_curves(
 
 
 def fill_diverged(curves: Sequence[Curve]) -> list[Curve]:
-  """Returns curves with NaNs replaced by the lowest value of the task.
-
-  So a diverged agent counts, and as the worst.
-  """
+  """Replaces NaNs, of diverged agents, by the lowest value of the task."""
   lowest: dict[str, float] = {}
   for curve in curves:
     finite = curve.values[np.isfinite(curve.values)]

@@ -17,7 +17,6 @@ from qdrl_haiku.training import RepertoireConfig, TrainingConfig
 def _hyperparameter_help(
   of_learners: Mapping[str, learners.Hyperparameter]
 ) -> str:
-  """Returns the help of a hyperparameter's flag."""
   first = next(iter(of_learners.values()))
   if first.default is None:
     return f"Hyperparameter: {first.help}."

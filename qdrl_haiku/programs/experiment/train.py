@@ -20,17 +20,11 @@ from qdrl_haiku.programs.storage.strict_json import Record
 
 
 class Result(NamedTuple):
-  """Holds what a run came to.
+  """Holds what a run came to."""
 
-  Attributes:
-    logdir: directory of the run.
-    metrics: the last row of `metrics.jsonl`; empty of a dry run.
-    state: what was trained, at the end; None of a dry run.
-  """
-
-  logdir: str
-  metrics: Record
-  state: types.Tree
+  logdir: str  # Directory of the run.
+  metrics: Record  # The last row of `metrics.jsonl`; empty of a dry run.
+  state: types.Tree  # What was trained, at the end; None of a dry run.
 
 
 def train(
@@ -123,22 +117,18 @@ def _check_directories(config: Config) -> None:
   with checks.Refusals() as refusals:
     with refusals.noted():
       RunDirectory(str(logdir)).check_begins()
-    if other:
-      _check_activation(config, other)
-
-
-def _check_activation(config: Config, other: str) -> None:
-  """Refuses to begin with agents of another activation."""
-  try:
-    settings = RunDirectory(other).settings()
-  except ValueError as error:
-    raise ValueError(f"warm_start={other}: {error}") from error
-  ours = config_lib.config_tree_values(config).get("activation")
-  theirs = settings.get("activation", ours)
-  if ours is not None and theirs != ours:
-    raise ValueError(
-      f"--warm_start={other} has agents with --activation={theirs}, not "
-      f"{ours}; give that.")
+    if not other:
+      return
+    try:
+      settings = RunDirectory(other).settings()
+    except ValueError as error:
+      raise ValueError(f"warm_start={other}: {error}") from error
+    ours = config_lib.config_tree_values(config).get("activation")
+    theirs = settings.get("activation", ours)
+    if ours is not None and theirs != ours:
+      raise ValueError(
+        f"--warm_start={other} has agents with --activation={theirs}, not "
+        f"{ours}; give that.")
 
 
 def _values_in_effect(setup: training.Setup) -> dict[str, object]:

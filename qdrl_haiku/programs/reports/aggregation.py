@@ -97,11 +97,7 @@ def series_to_aggregate(run: Run, metric: str) -> list[Series]:
 
 
 def aggregate_curves(name: str, curves: Sequence[Series]) -> Series:
-  """Returns interquartile means of seeds, at the generations that all have.
-
-  Steps are means over seeds: seeds differ where the steps of evaluations are
-  counted, whose episodes may end early.
-  """
+  """Returns interquartile means of seeds, at the generations that all have."""
   if len(curves) == 1:
     return curves[0]._replace(name=name)
   points = [
@@ -112,6 +108,7 @@ def aggregate_curves(name: str, curves: Sequence[Series]) -> Series:
     return Series(name, [], [], [], [], [])
   # [(step, value), seeds, generations]
   table = np.array([[p[i] for p in points] for i in generations], float).T
+  # Seeds differ where steps of evaluations count, whose episodes may end early.
   steps = [round(x) for x in table[0].mean(axis=0)]
   mean = statistics.interquartile_mean_curve(table[1])
   return Series(name, generations, steps, *(x.tolist() for x in mean))

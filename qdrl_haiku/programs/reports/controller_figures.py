@@ -37,10 +37,8 @@ def controller_returns_figure(run: Run) -> Figure:
   for i, group in enumerate(controller_groups(run)):
     best: dict[int, float] = {}
     for row in run.members:
-      if row["member"] in group.members and checks.is_finite_number(
-        row["return"]
-      ):
-        step, value = row["step"], row["return"]
+      step, value = row["step"], row["return"]
+      if row["member"] in group.members and checks.is_finite_number(value):
         best[step] = max(value, best.get(step, value))
     color = PALETTE[i % len(PALETTE)]
     traces.append(Trace([*best], [*best.values()], group.title, color))

@@ -106,10 +106,8 @@ def elite_table_to_json(elites: Elites) -> Record:
   position[:, : len(elites.names)] = descriptors[:, :2]
   return {
     "figure": with_plotly.draw_with_plotly(Figure([panel], _HEIGHT)),
-    "image": np.append(whose, -1)[image].tolist(),
-    **fronts,
-    "num_cells": repertoire.fitness.size,
-    "cells": cells.tolist(),
+    "image": np.append(whose, -1)[image].tolist(), **fronts,
+    "num_cells": repertoire.fitness.size, "cells": cells.tolist(),
     "best": int(np.argmax(fitness)) if len(cells) else None,
     "position": [elite_table_numbers(x) for x in position.T],
     "columns": columns}
@@ -142,7 +140,6 @@ def _column(name: str, values: np.ndarray) -> dict[str, object]:
 
 
 def _read(path: pathlib.Path, step: int) -> Elites:
-  """Reads the elites of a file."""
   with storage.open_stored_repertoire(path) as (arrays, record):
     cells, descriptors = arrays["cells"], arrays["descriptors"]
     config = record["config"] or {}

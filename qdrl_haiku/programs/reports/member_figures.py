@@ -144,7 +144,6 @@ def _lives(
 def _edges(
   points: Sequence[Point], name: str, color: str, width: float
 ) -> Trace:
-  """Describes lines through points."""
   x, y = [x for x, _ in points], [y for _, y in points]
   return Trace(x, y, name, color, width, hover="skip")
 

@@ -72,7 +72,6 @@ def read_runs(logdirs: Sequence[str]) -> list[Run]:
 
 
 def _read(name: str, path: pathlib.Path) -> Run:
-  """Reads a run."""
   directory = RunDirectory(path)
   settings, versions = directory.settings(), {}
   with contextlib.suppress(OSError, ValueError):

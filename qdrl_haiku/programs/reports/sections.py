@@ -93,7 +93,6 @@ def _parts(
 
 
 def _runs(runs: Sequence[Run]) -> Section:
-  """Returns the table of runs."""
   head = ["run", "environment", "learner", "seed", "generations", "steps",
           "best return", "minutes"]
   rows = []
@@ -230,7 +229,6 @@ def _repertoire(
 
 
 def _caption(elites: Elites) -> str:
-  """Returns what the picture of a repertoire shows."""
   has_cells = elites.repertoire.has_cells
   num_cells = elites.repertoire.fitness.size
   caption = (

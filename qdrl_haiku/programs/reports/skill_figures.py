@@ -37,8 +37,7 @@ def skill_trajectories_figure(run_path: pathlib.Path) -> Figure | None:
   panels = [
     Panel(
       f"member {member}" if len(states) > 1 else "",
-      [_episode(*one) for one in zip(*of, strict=True)],
-      *axes)
+      [_episode(*one) for one in zip(*of, strict=True)], *axes)
     for member, of in enumerate(zip(states, lengths, skills, strict=True))]
   width = _WIDTH if len(panels) == 1 else None
   return Figure(panels[:_MOST_MEMBERS], _HEIGHT, width=width)

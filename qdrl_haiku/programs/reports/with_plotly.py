@@ -87,7 +87,6 @@ def _trace(trace: Trace) -> dict[str, object]:
 
 
 def _heatmap(cells: Heatmap) -> dict[str, object]:
-  """Returns the cells of a heat map."""
   rows, columns = cells.values.shape
   dx = (cells.x[1] - cells.x[0]) / columns
   dy = (cells.y[1] - cells.y[0]) / rows
@@ -100,12 +99,10 @@ def _heatmap(cells: Heatmap) -> dict[str, object]:
 
 
 def _axis(axis: Axis, size: int) -> dict[str, object]:
-  """Returns an axis."""
   found: dict[str, object] = _AXIS | {
     "visible": not axis.is_hidden,
     "title": {"text": _text(axis.title), "font": {"size": size}, "standoff": 6},
-    "tickfont": {"size": size - 1},
-    "range": axis.ends}
+    "tickfont": {"size": size - 1}, "range": axis.ends}
   if axis.is_log:
     # Without a format, plotly writes single digits between powers of ten.
     found |= {"type": "log", "tickformat": "~g"}

@@ -46,7 +46,6 @@ class Checkpoints:
   def __init__(
     self, path: str | os.PathLike[str], writes: bool = False
   ) -> None:
-    """Opens a directory."""
     # Here, since importing it takes long.
     self._ocp = importlib.import_module("orbax.checkpoint")
     self._verified: set[int] = set()

@@ -54,7 +54,6 @@ def _is_missing(folder: pathlib.Path, name: str) -> bool:
 
 
 def _crc32(path: pathlib.Path) -> int:
-  """Returns the checksum of a file."""
   checksum = 0
   with path.open("rb") as file:
     while block := file.read(_BLOCK):

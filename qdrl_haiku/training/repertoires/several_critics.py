@@ -21,22 +21,17 @@ _NUM_NEIGHBORS, _THRESHOLD, _ARCHIVE_SIZE = 5, 0.1, 1000
 
 
 class Rewards(NamedTuple):
-  """Holds what each of K critics is rewarded by.
+  """Holds what each of K critics is rewarded by."""
 
-  Attributes:
-    prefixes: K, of the names of a critic's metrics.
-    extra: name of the transitions' extra [..., X] that rewards are made of.
-    size: X.
-    init: () -> archive, a tree of what is remembered of extras.
-    of: (archive, transitions [...]) -> rewards [K, ...].
-    remember: (archive, extras [B, X], valid bool [B]) -> archive.
-  """
-
-  prefixes: tuple[str, ...]
+  prefixes: tuple[str, ...]  # K, of the names of a critic's metrics.
+  # Name of the transitions' extra [..., X] that rewards are made of.
   extra: str
-  size: int
+  size: int  # X.
+  # () -> archive, a tree of what is remembered of extras.
   init: Callable[[], Tree]
+  # (archive, transitions [...]) -> rewards [K, ...].
   of: Callable[[Tree, Transition], Array]
+  # (archive, extras [B, X], valid bool [B]) -> archive.
   remember: Callable[[Tree, Array, Array], Tree]
 
 

@@ -109,7 +109,7 @@ def test_a_page_with_ten_thousand_cells_answers_a_click(browser, tmp_path):
   saved = dict(np.load(common.write_repertoire(directory, elites)))
   again, _ = common.look_again(directory.path, saved["cells"], 4)
   runs = reports.read_runs([str(directory.path)])
-  elites, _ = reports.read_elites(directory.path)
+  elites, _ = reports.read_elite_table(directory.path)
   env = environments.Environment(toy.Walk(), episode_length=20)
   ways = {"run": rollouts.roll_out_elites(env, learner, elites, 2)}
   page = tmp_path / "page.html"

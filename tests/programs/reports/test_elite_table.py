@@ -12,7 +12,7 @@ from tests.programs.reports import common
 
 
 def _read(tmp_path):
-  elites, problems = reports.read_elites(tmp_path)
+  elites, problems = reports.read_elite_table(tmp_path)
   assert problems == []
   return elites
 
@@ -46,13 +46,13 @@ def test_elites_are_those_of_the_file(tmp_path):
 
 
 def test_a_damaged_file_is_reported_and_the_one_before_is_shown(tmp_path):
-  assert reports.read_elites(tmp_path) == (None, [])
+  assert reports.read_elite_table(tmp_path) == (None, [])
   directory = RunDirectory(tmp_path)
   saved = common.repertoire(planes.GRID)
   for step in (90, 1000):
     path = common.write_repertoire(directory, saved, step)
   path.write_bytes(path.read_bytes()[:-100])
-  elites, (problem,) = reports.read_elites(tmp_path)
+  elites, (problem,) = reports.read_elite_table(tmp_path)
   assert elites.step == 90
   assert "1000.npz can't be read as a repertoire" in problem
 
@@ -110,6 +110,6 @@ def test_an_elite_shows_how_far_its_episodes_differ(tmp_path):
   assert np.isnan(_read(tmp_path).again.spread).all()
   # That of other elites is not shown.
   common.look_again(tmp_path, elites.cells[::-1], 2)
-  elites, (problem,) = reports.read_elites(tmp_path)
+  elites, (problem,) = reports.read_elite_table(tmp_path)
   assert elites.again is None
   assert "400.npz can't be read: it is of other elites" in problem

@@ -34,7 +34,7 @@ def elites(tmp_path_factory):
   """Four new agents, in cells of their own."""
   path = tmp_path_factory.mktemp("run")
   common.agents(_LEARNER, _GRID, _CELLS).save(path / "repertoire" / "1.npz")
-  return reports.read_elites(path)[0]
+  return reports.read_elite_table(path)[0]
 
 
 @pytest.fixture(scope="module")
