@@ -67,14 +67,17 @@ class Interval(abc.ABC):
     """Returns the steps (down, up) on the scale, here a logarithmic one."""
     return math.log(factors[0]), math.log(factors[1])
 
-  def _clip(self, value: Array) -> Array:
-    # The bounds in float32 are rounded into the range.
+  def _bounds(self) -> tuple[np.float32, np.float32]:
+    """Returns the bounds in float32, rounded into the range."""
     low, high = np.float32(self.low), np.float32(self.high)
     if float(low) < self.low:
       low = np.nextafter(low, np.float32(np.inf))
     if float(high) > self.high:
       high = np.nextafter(high, np.float32(-np.inf))
-    return jnp.clip(jnp.asarray(value, jnp.float32), low, high)
+    return low, high
+
+  def _clip(self, value: Array) -> Array:
+    return jnp.clip(jnp.asarray(value, jnp.float32), *self._bounds())
 
   def to_unit(self, value: Array) -> Array:
     """Maps values to positions on the scale, whose ends are 0 and 1."""

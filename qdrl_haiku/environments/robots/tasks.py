@@ -242,13 +242,8 @@ def stand(model: RobotModel) -> Task:
 
   The reward is at most 1 a step.
   """
-  import mujoco
-
   root = model.root
-  data = mujoco.MjData(model.mj_model)
-  data.qpos[:] = model.sys.init_q
-  mujoco.mj_kinematics(model.mj_model, data)
-  height = max(float(data.body(root).xpos[2]), 1e-3)
+  height = _initial_height(model)
 
   def reward(
     _: RobotState, after: RobotState, action: Array, tunables: _Values
@@ -297,6 +292,16 @@ def reach(model: RobotModel) -> Task:
 def _effort(action: Array, tunables: _Values) -> Array:
   """Returns what actions cost, by default a twentieth of their mean square."""
   return tunables["effort"] * jnp.mean(jnp.square(jnp.clip(action, -1, 1)))
+
+
+def _initial_height(model: RobotModel) -> float:
+  """Returns how high the root is when an episode begins, in metres."""
+  import mujoco
+
+  data = mujoco.MjData(model.mj_model)
+  data.qpos[:] = model.sys.init_q
+  mujoco.mj_kinematics(model.mj_model, data)
+  return max(float(data.body(model.root).xpos[2]), 1e-3)
 
 
 def _ranges(model: RobotModel) -> tuple[Array, Array]:

@@ -85,11 +85,7 @@ def prepare_jax_devices(
   is_in_cluster = "JOB_COMPLETION_INDEX" in os.environ or any(
     os.environ.get(name, "1") != "1" for name in _CLUSTER_SIZES)
   if config.num_processes is not None or is_in_cluster:
-    # CPU processes wait for one that writes; heartbeats show dead ones.
-    flags = os.environ.get("XLA_FLAGS", "")
-    wanted = {name: _A_DAY for name in _WAITING if name not in flags}
-    known = platform.known_xla_flags(wanted)
-    os.environ["XLA_FLAGS"] = " ".join([flags, *known]).strip()
+    _allow_waiting()
     lost.join_processes(**config.given)
   # Read from a file, a program for CPUs has lost the order of its collectives.
   # Several processes, and devices at collectives that don't depend on each
@@ -152,3 +148,11 @@ def _forget_unused_programs(folder: pathlib.Path) -> None:
       size += stat.st_size
       if size > _MOST_BYTES:
         path.unlink()
+
+
+def _allow_waiting() -> None:
+  """Lets CPU processes wait for one that writes; heartbeats show dead ones."""
+  given = os.environ.get("XLA_FLAGS", "")
+  wanted = {name: _A_DAY for name in _WAITING if name not in given}
+  known = platform.known_xla_flags(wanted)
+  os.environ["XLA_FLAGS"] = " ".join([given, *known]).strip()
