@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding
 
 from qdrl_haiku import controllers, platform
-from qdrl_haiku.distributed import bitcast, sharding
+from qdrl_haiku.distributed import sharding
 from qdrl_haiku.types import Array, Tree
 
 
@@ -120,11 +120,10 @@ def _fetch(
   if axis_name is None:
     return message
   is_here = (place >= 0) & (place < num_local)
+  shares = jax.tree.map(sharding.bitcast_to_integers, message)
   sent = jax.lax.psum(
-    jax.tree.map(
-      lambda x: jnp.where(is_here, bitcast.bitcast_to_integers(x), 0), message),
-    axis_name)
-  return jax.tree.map(bitcast.bitcast_from_integers, sent, message)
+    jax.tree.map(lambda x: jnp.where(is_here, x, 0), shares), axis_name)
+  return jax.tree.map(sharding.bitcast_from_integers, sent, message)
 
 
 def move_into_spare_slots(mesh: Mesh | None, members: Tree, size: int) -> Tree:

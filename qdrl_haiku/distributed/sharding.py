@@ -19,7 +19,6 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from qdrl_haiku.distributed import bitcast
 from qdrl_haiku.types import Array, Key, Tree
 
 AXIS = "population"
@@ -106,14 +105,14 @@ def _gather(num_devices: int, tree: Tree) -> Tree:
   index = jax.lax.axis_index(AXIS)
 
   def padded(x: Array) -> Array:
-    mine = bitcast.bitcast_to_integers(x)
+    mine = bitcast_to_integers(x)
     all_of_them = jnp.zeros((num_devices, *mine.shape), mine.dtype)
     all_of_them = all_of_them.at[index].set(mine)
     return all_of_them.reshape(-1, *mine.shape[1:])
 
   # One sum of many arrays, which XLA makes one message; gathers stay many.
   summed = jax.lax.psum(jax.tree.map(padded, tree), AXIS)
-  return jax.tree.map(bitcast.bitcast_from_integers, summed, tree)
+  return jax.tree.map(bitcast_from_integers, summed, tree)
 
 
 def run_on_devices(
@@ -182,3 +181,27 @@ def fetch_sharded(tree: Tree) -> Tree:
   if jax.process_count() == 1:
     return jax.device_get(tree)
   return multihost_utils.process_allgather(tree, tiled=True)
+
+
+def bitcast_to_integers(x: Array) -> Array:
+  """Returns an array's bits as unsigned integers, for devices to send.
+
+  They are sent by adding zeros, which can change a float's bits (-0.0 + 0.0).
+  """
+  if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+    return jax.random.key_data(x)
+  if x.dtype == bool:
+    return x.astype(jnp.uint32)
+  bits = jax.lax.bitcast_convert_type(
+    x, jnp.dtype(f"uint{8 * x.dtype.itemsize}"))
+  return bits if bits.dtype == jnp.uint64 else bits.astype(jnp.uint32)
+
+
+def bitcast_from_integers(bits: Array, like: Array) -> Array:
+  """Returns the reverse of `bitcast_to_integers`."""
+  if jnp.issubdtype(like.dtype, jax.dtypes.prng_key):
+    return jax.random.wrap_key_data(bits, impl=jax.random.key_impl(like))
+  if like.dtype == bool:
+    return bits.astype(bool)
+  bits = bits.astype(jnp.dtype(f"uint{8 * like.dtype.itemsize}"))
+  return jax.lax.bitcast_convert_type(bits, like.dtype)

@@ -23,7 +23,11 @@ from qdrl_haiku.networks.batch_norm_networks import (
   make_xqc_networks,
 )
 from qdrl_haiku.networks.config import NetworkConfig, ResidualNetworkConfig
-from qdrl_haiku.networks.mlp import LAYER_NORM_EPSILON, MLP, fix_mlp_inputs
+from qdrl_haiku.networks.mlp import (
+  LAYER_NORM_EPSILON,
+  MLP,
+  ResidualMLP,
+  fix_mlp_inputs,
+)
 from qdrl_haiku.networks.own import OwnNetwork, OwnNetworks, own_network
 from qdrl_haiku.networks.recurrent import Cell, Encoded, Sequences, encoder
-from qdrl_haiku.networks.residual import ResidualMLP

@@ -30,7 +30,6 @@ from qdrl_haiku.networks.config import (
 )
 from qdrl_haiku.networks.own import OwnNetworks, own_critics, own_network
 from qdrl_haiku.networks.recurrent import Cell
-from qdrl_haiku.networks.residual import ResidualMLP
 
 
 def _orthogonal(scale: float) -> hk.initializers.Initializer:
@@ -267,7 +266,7 @@ def _exported_arrays(
   params: types.Params, config: ResidualNetworkConfig
 ) -> dict[str, jax.Array]:
   """Returns a policy's weights by their names in a file."""
-  module = ResidualMLP if config.residual else mlp.MLP
+  module = mlp.ResidualMLP if config.residual else mlp.MLP
   names = module.exported_names(len(config.policy_sizes))
   own = ((path.rpartition("/")[2], values) for path, values in params.items())
   return {
@@ -290,7 +289,7 @@ def _perceptron(
       f"{name}_hidden_layer_sizes={tuple(sizes)} are no sizes of residual "
       "blocks, which add to each other; give one or more that are alike, such "
       "as (128, 128).")
-  module = ResidualMLP if residual else mlp.MLP
+  module = mlp.ResidualMLP if residual else mlp.MLP
   return lambda inputs: module(
     sizes, output_size, activation=ACTIVATIONS[config.activation],
     layer_norm=layer_norm, hidden_init=_INITS[config.initial_weights][0],

@@ -11,6 +11,7 @@ from qdrl_haiku import platform, types
 LAYER_NORM_EPSILON = 1e-5
 """Keeps LayerNorm's variances above 0, to which it is added."""
 _OUTPUT = "output"
+_EXPANSION = 4  # Of residual blocks.
 
 
 class MLP(hk.Module):
@@ -67,6 +68,35 @@ class MLP(hk.Module):
     layer = hk.Linear(self._output_size, w_init=self._final_init, name=_OUTPUT)
     with hk.custom_getter(_few_outputs):
       return layer(hidden)
+
+
+class ResidualMLP(MLP):
+  """An affine map, residual blocks, LayerNorm, and an affine last layer.
+
+  As in SimBa (Lee et al., arXiv 2410.09754, section 4). Each block maps x to
+  x + W2 activation(W1 LayerNorm(x)), the first of its two layers four times as
+  wide as the second. LayerNorm after the last block keeps the scale of
+  features. Hidden layers, one or more blocks, are of one size.
+  """
+
+  @staticmethod
+  def exported_names(num_hidden: int) -> dict[str, str]:
+    """Returns an export's names of modules, where they differ from Haiku's."""
+    return {mlp_hidden_name(0): "layer_0"}
+
+  def __call__(self, inputs: jax.Array) -> jax.Array:
+    """Applies the layers: [..., I] -> [..., output_size]."""
+    size, num_blocks = self.hidden_layer_sizes[0], len(self.hidden_layer_sizes)
+    # He et al., arXiv 1502.01852, before rectifiers.
+    init = hk.initializers.VarianceScaling(2.0)
+    hidden = hk.Linear(size, name=mlp_hidden_name(0))(inputs)
+    for i in range(num_blocks):
+      normalized = mlp_layer_norm(i)(hidden)
+      expanded = hk.Linear(
+        _EXPANSION * size, w_init=init, name=f"expand_{i}")(normalized)
+      hidden += hk.Linear(size, w_init=init, name=f"project_{i}")(
+        self.activation(expanded))
+    return self.output_layer(mlp_layer_norm(num_blocks)(hidden))
 
 
 def mlp_layer_norm(i: int) -> Callable[[jax.Array], jax.Array]:

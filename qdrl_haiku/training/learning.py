@@ -19,7 +19,7 @@ from qdrl_haiku import (
 )
 from qdrl_haiku.learners import statistics
 from qdrl_haiku.training import config as config_lib
-from qdrl_haiku.training import curriculum, n_step, order, sequences, shifts
+from qdrl_haiku.training import curriculum, n_step, order, shifts
 from qdrl_haiku.training import members as members_lib
 from qdrl_haiku.training.setup import Setup
 from qdrl_haiku.training.state import Members
@@ -212,7 +212,7 @@ def learn(
   if config.n_step > 1:
     sample = functools.partial(n_step.sample_n_step, setup)
   elif learner.learns_from == "sequences":
-    sample = functools.partial(sequences.sample_sequences, setup)
+    sample = functools.partial(order.sample_sequences, setup)
   with jax.named_scope("sample"):
     sampled = jax.vmap(lambda b, k: sample(b, k, batches))(buffers, sample_keys)
   update_keys = jax.vmap(jax.random.split, (0, None))(update_keys, num_updates)

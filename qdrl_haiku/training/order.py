@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from qdrl_haiku import replay
 from qdrl_haiku.training.setup import Setup
-from qdrl_haiku.types import Array, Transition
+from qdrl_haiku.types import Array, Key, Transition
 
 TRUNCATION = "truncation"
 # Marks a copy, as its `truncation`. That of other steps is 0 or 1: 1 where an
@@ -52,3 +52,30 @@ def cut_order(
   ends = ends.at[places].set(jnp.maximum(ends[places], where))
   return state._replace(
     storage=state.storage._replace(extras=extras | {TRUNCATION: ends}))
+
+
+def sample_sequences(
+  setup: Setup, state: replay.ReplayState, key: Key, shape: tuple[int, ...]
+) -> Transition:
+  """Draws sequences [..., L] uniformly, of L steps that follow each other.
+
+  Where a step isn't the successor of the one before, since an episode has
+  ended or since it's a copy, the one before has a `truncation` or terminated.
+
+  Kapturowski et al., "Recurrent experience replay in distributed reinforcement
+  learning", 2019. Args are those of `ReplayBuffer.sample`, the last of `shape`
+  being L, and the `setup` with the number of environments.
+  """
+  *leading, length = shape
+  num_envs, capacity = setup.config.num_envs, setup.config.capacity
+  num_first = state.held - (length - 1) * num_envs
+  first = jax.random.randint(key, leading, 0, jnp.maximum(num_first, 1))
+  first += state.position - state.held  # The oldest.
+  places = first[..., None] + num_envs * jnp.arange(length)
+  steps: Transition = setup.buffer.show(
+    state, replay.gather_from_replay(state.storage, places % capacity))
+  truncation = steps.extras[TRUNCATION]
+  is_copy = truncation == INSTEAD
+  before_copy = jnp.roll(is_copy, -1, axis=-1).at[..., -1].set(False)
+  return steps._replace(extras=steps.extras | {
+    TRUNCATION: jnp.maximum(truncation, before_copy)})

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import replay, types
-from qdrl_haiku.training import n_step, order, sequences
+from qdrl_haiku.training import n_step, order
 from tests.training import common
 
 _E, _T, _CAPACITY, _STEPS = 3, 2, 32, 60
@@ -25,7 +25,7 @@ class _Kind:
     self.add_where = jax.jit(buffer.add_where)
     self.windows = jax.jit(lambda state, key: (
       n_step.sample_n_step(setup, state, key, (200,)),
-      sequences.sample_sequences(setup, state, key, (50, 4))))
+      order.sample_sequences(setup, state, key, (50, 4))))
     self.shown = jax.jit(lambda state: buffer.show(state, state.storage))
 
 

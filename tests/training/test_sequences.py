@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from qdrl_haiku import learners, types
-from qdrl_haiku.training import order, sequences
+from qdrl_haiku.training import order
 from tests.training import common
 
 _L, _E, _T = 4, 3, 30
@@ -20,7 +20,7 @@ _SETUP = common.setup(
 
 @jax.jit
 def _sample(state, key):
-  return sequences.sample_sequences(_SETUP, state, key, (300, _L))
+  return order.sample_sequences(_SETUP, state, key, (300, _L))
 
 
 def test_sequences_are_of_one_environments_steps_in_their_order():

@@ -31,7 +31,7 @@ from qdrl_haiku.programs.cli import devices, launch, training  # noqa: E402
 from qdrl_haiku.programs.cli.launch import Given  # noqa: E402
 from qdrl_haiku.programs.drawing import figure  # noqa: E402
 from qdrl_haiku.programs.experiment import Config, Launcher  # noqa: E402
-from qdrl_haiku.programs.storage import strict_json, versions  # noqa: E402
+from qdrl_haiku.programs.storage import directory, strict_json  # noqa: E402
 
 _GENERATIONS = ("pbt", "me_pbt")
 _COMPILES = ("compile", "compile_me_pbt")
@@ -143,7 +143,7 @@ def _compile(config: BenchmarkConfig, run: Config) -> None:
   names = ("algorithm", "target", "num_targets")
   row = {name: getattr(config, name) for name in names}
   row |= {name: dataclasses.asdict(x) for name, x in costs.items()}
-  print(strict_json.to_strict_json(row | versions.library_versions()))
+  print(strict_json.to_strict_json(row | directory.library_versions()))
 
 
 def _measure(config: BenchmarkConfig, run: Config, given: Values) -> None:
@@ -178,7 +178,7 @@ def _measure(config: BenchmarkConfig, run: Config, given: Values) -> None:
       "devices_used": mesh.size,
       "perturbation_interval": setup.config.perturbation_interval,
       "num_eval_episodes": setup.config.num_eval_episodes}
-  print(strict_json.to_strict_json(row | versions.library_versions()))
+  print(strict_json.to_strict_json(row | directory.library_versions()))
 
 
 def _sweep(config: BenchmarkConfig, sweep: str, known: Collection[str]) -> None:

@@ -1,5 +1,7 @@
 """The directory of one run: its settings, and its rows."""
 
+import functools
+import importlib.metadata
 import json
 import os
 import pathlib
@@ -7,17 +9,21 @@ import sys
 import weakref
 from collections.abc import Collection, Iterable
 
+import jax
 import numpy as np
 
-from qdrl_haiku import __version__, files, trees
+from qdrl_haiku import __version__, files, platform, trees
 from qdrl_haiku.distributed import hosts
-from qdrl_haiku.programs.storage import strict_json, versions
+from qdrl_haiku.programs.storage import strict_json
 from qdrl_haiku.programs.storage.strict_json import Record
 from qdrl_haiku.types import Tree
 
 if sys.platform != "win32":
   import fcntl
 
+_LIBRARIES = (
+  "jax", "jaxlib", "dm-haiku", "optax", "rlax", "distrax", "brax",
+  "orbax-checkpoint", "numpy")
 # By file of rows, the types of the columns that readers need.
 _COLUMNS: dict[str, dict[str, type]] = {
   "metrics.jsonl": {"generation": int, "step": int},
@@ -61,7 +67,7 @@ class RunDirectory:
       self.check_begins()
       hosts.wait_for_all_hosts("directory is empty")
       self.write_json("config.json", settings)
-      self.write_json("versions.json", versions.library_versions())
+      self.write_json("versions.json", library_versions())
     except OSError as error:
       raise self._is_unusable(error) from error
 
@@ -103,7 +109,7 @@ class RunDirectory:
     self.write_json("config.json", settings)
     # A kill may have come before it was written.
     if not (self.path / "versions.json").exists():
-      self.write_json("versions.json", versions.library_versions())
+      self.write_json("versions.json", library_versions())
 
   def close(self) -> None:
     """Unlocks the directory, so that another process may train in it."""
@@ -211,3 +217,22 @@ def _flat(settings: Record) -> Record:
   flags = {f"--{name}": value for name, value in settings.items()}
   leaves = trees.tree_leaves_by_name(in_effect)
   return flags | {f"{name} (in effect)": x for name, x in leaves.items()}
+
+
+def library_versions() -> Record:
+  """Returns what a run depends on outside its settings."""
+  found: Record = {
+    "python": sys.version.split()[0], "qdrl_haiku": __version__}
+  found |= {name: _version(name) for name in _LIBRARIES}
+  found["devices"] = [str(device) for device in jax.devices()]
+  found["xla_left_out"] = platform.unknown_to_xla()
+  return found
+
+
+@functools.cache
+def _version(name: str) -> str | None:
+  """Returns a library's version, which takes time to find."""
+  try:
+    return importlib.metadata.version(name)
+  except importlib.metadata.PackageNotFoundError:
+    return None

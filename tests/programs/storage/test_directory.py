@@ -5,7 +5,7 @@ import json
 import pytest
 
 from qdrl_haiku.cpu import xla
-from qdrl_haiku.programs.storage import versions
+from qdrl_haiku.programs.storage import directory as directory_lib
 from qdrl_haiku.programs.storage.directory import RunDirectory
 
 
@@ -76,7 +76,7 @@ def test_of_what_is_in_effect_the_numbers_that_differ_are_named(directory):
 
 def test_a_run_of_another_version_is_refused(directory, monkeypatch):
   with monkeypatch.context() as patch:
-    patch.setattr(versions, "__version__", "0.0.1")
+    patch.setattr(directory_lib, "__version__", "0.0.1")
     directory.begin({"seed": 0})
   with pytest.raises(ValueError, match="by qdrl_haiku 0.0.1, and this is"):
     directory.go_on({"seed": 0})
