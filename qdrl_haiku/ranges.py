@@ -7,14 +7,14 @@ import abc
 import dataclasses
 import math
 import numbers
-from typing import Any
+from types import ModuleType
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from qdrl_haiku import checks, names
-from qdrl_haiku.types import Array, Key
+from qdrl_haiku.types import Array, Key, Tree
 
 _EXAMPLE = "policy_learning_rate:log_uniform:1e-5:1e-2"
 # A step of `Uniform`, as a share of its range.
@@ -51,7 +51,7 @@ class Interval(abc.ABC):
         " smaller bound first, or use Fixed for a single value.")
 
   @abc.abstractmethod
-  def _to_scale(self, value: Any, library: Any = jnp) -> Any:
+  def _to_scale(self, value: Tree, library: ModuleType = jnp) -> Tree:
     """Maps values to the scale, or one number with `math`."""
 
   @abc.abstractmethod
@@ -126,7 +126,7 @@ class Interval(abc.ABC):
 class Uniform(Interval):
   """Uniform; a perturbation moves by a fifth of the range."""
 
-  def _to_scale(self, value: Any, library: Any = jnp) -> Any:
+  def _to_scale(self, value: Tree, library: ModuleType = jnp) -> Tree:
     return value
 
   def _from_scale(self, position: Array) -> Array:
@@ -148,7 +148,7 @@ class LogUniform(Interval):
         f"{self}: low={self.low} has no logarithm; use a bound above 0, or"
         " Uniform.")
 
-  def _to_scale(self, value: Any, library: Any = jnp) -> Any:
+  def _to_scale(self, value: Tree, library: ModuleType = jnp) -> Tree:
     return library.log(value)
 
   def _from_scale(self, position: Array) -> Array:
@@ -169,7 +169,7 @@ class OneMinusLogUniform(Interval):
         f"{self}: low={self.low} and high={self.high} must be in [0, 1) as"
         " float32; they bound the value, not 1 - value.")
 
-  def _to_scale(self, value: Any, library: Any = jnp) -> Any:
+  def _to_scale(self, value: Tree, library: ModuleType = jnp) -> Tree:
     return library.log1p(-value)
 
   def _from_scale(self, position: Array) -> Array:

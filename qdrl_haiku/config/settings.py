@@ -17,10 +17,11 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 from qdrl_haiku import checks, names
+from qdrl_haiku.types import Record
 
 Values = Mapping[str, Any]
 """Values of settings by name, as a command line or a JSON file has them."""
-Changes = dict[str, Any]
+Changes = Record
 """Values that are being collected."""
 
 T = TypeVar("T")
@@ -117,14 +118,14 @@ class Kind(NamedTuple):
       return cls(tuple, typing.get_args(hint)[0], optional)
     return cls(hint, hint, optional)
 
-  def parse(self, value: object) -> object:
+  def parse(self, value: Any) -> object:
     """Returns a command line's or a JSON file's value as a configuration's."""
     if self.base is tuple and isinstance(value, list | tuple):
       return tuple(_parse(x, self.element) for x in value)
     return _parse(value, self.base)
 
 
-def _parse(value: object, kind: type) -> object:
+def _parse(value: Any, kind: type) -> object:
   """Returns a text as the number that it says, and integers as floats."""
   if isinstance(value, bool) or kind not in (int, float):
     return value
@@ -134,7 +135,7 @@ def _parse(value: object, kind: type) -> object:
   return value
 
 
-def _check_type(name: str, value: object, kind: type) -> None:
+def _check_type(name: str, value: Any, kind: type) -> None:
   """Refuses a value of another type; true and false are no numbers."""
   noun, allowed = _TYPES[kind]
   if not isinstance(value, allowed) or isinstance(value, bool) != (
@@ -227,7 +228,7 @@ class UsersOwn(Settings):
 
 
 def _check_class(
-  name: str, value: object, declared: Declaration | None, kind: Kind
+  name: str, value: Any, declared: Declaration | None, kind: Kind
 ) -> None:
   """Refuses a section or a choice that is no configuration of its classes."""
   if declared is None:

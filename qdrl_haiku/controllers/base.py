@@ -1,7 +1,7 @@
 """Controllers: pure functions that decide, with a state of their own."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -91,7 +91,7 @@ def check_controller(controller: Controller, population_size: int) -> None:
   state, hyperparams = jax.eval_shape(
     lambda key: controller.init(key, population_size), key)
   fitness = jax.ShapeDtypeStruct((population_size,), jnp.float32)
-  updated: Any = jax.eval_shape(
+  updated: Tree = jax.eval_shape(
     controller.update, state, key, fitness, hyperparams)
   if not isinstance(updated, tuple) or len(updated) != 2 or not isinstance(
     updated[1], Decision):
@@ -99,7 +99,7 @@ def check_controller(controller: Controller, population_size: int) -> None:
       f"the controller's update returns a {type(updated).__name__} that is no "
       "pair of its state and a Decision; return such a pair.")
   after, decision = updated
-  members: Any = jax.ShapeDtypeStruct((population_size,), jnp.int32)
+  members: Tree = jax.ShapeDtypeStruct((population_size,), jnp.int32)
   expected = Decision(
     members, hyperparams, members,
     {k: members.update(dtype=x.dtype) for k, x in decision.reasons.items()},

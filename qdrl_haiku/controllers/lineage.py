@@ -13,9 +13,8 @@ import numpy as np
 
 from qdrl_haiku import trees
 from qdrl_haiku.controllers.base import SURVIVE, Decision
-from qdrl_haiku.types import Array, Hyperparams
+from qdrl_haiku.types import Array, Hyperparams, Record
 
-Row = dict[str, Any]
 """One line of a record, by column name."""
 Named = dict[str, float | None]
 """The hyperparameters of one member by name, None where not finite."""
@@ -30,7 +29,7 @@ def lineage_hyperparams(hyperparams: Hyperparams) -> list[Named]:
     for values in zip(*columns, strict=True)]
 
 
-def initial_lineage_rows(hyperparams: Hyperparams) -> list[Row]:
+def initial_lineage_rows(hyperparams: Hyperparams) -> list[Record]:
   """Returns the rows of generation 0, of hyperparameters with leaves [P]."""
   return [
     _row(0, 0, child, new_hyperparams=new, operator="init")
@@ -41,7 +40,7 @@ def lineage_rows(
   generation: int, step: int, decision: Decision, fitness: Array,
   old_hyperparams: Hyperparams, operators: Sequence[str],
   cells: Array | None = None, sampled: Hyperparams = None,
-) -> list[Row]:
+) -> list[Record]:
   """Makes the lineage rows of one generation, one per replaced agent.
 
   Args:
@@ -87,7 +86,7 @@ def lineage_rows(
 def lineage_member_rows(
   generation: int, step: int, returns: Array, hyperparams: Hyperparams,
   fitness: Array | None = None,
-) -> list[Row]:
+) -> list[Record]:
   """Makes the members' rows of one generation.
 
   Args:
@@ -108,20 +107,20 @@ def lineage_member_rows(
     for member, values in enumerate(zip(*columns.values(), strict=True))]
 
 
-def trace_lineage(rows: Iterable[Row], member: int) -> list[Row]:
+def trace_lineage(rows: Iterable[Record], member: int) -> list[Record]:
   """Follows a member of the last generation back to generation 0.
 
   Returns the rows of the chain, oldest first: from `row["step"]` until the next
   one, the member's ancestor was trained with `row["new_hyperparams"]`. A member
   with a "reinitialise" row is its own parent, although it inherits nothing.
   """
-  by_child: dict[int, list[Row]] = {}
+  by_child: dict[int, list[Record]] = {}
   for row in sorted(rows, key=lambda row: row["generation"]):
     by_child.setdefault(row["child"], []).append(row)
   if member not in by_child:
     raise ValueError(
       f"member={member} has no lineage row; use one of {sorted(by_child)}.")
-  chain: list[Row] = []
+  chain: list[Record] = []
   generation = math.inf
   # Replacements of one generation are simultaneous: a parent is as it was
   # before its own row of that generation, hence strictly older rows only.
@@ -134,8 +133,8 @@ def trace_lineage(rows: Iterable[Row], member: int) -> list[Row]:
 
 
 def schedule_from_lineage(
-  rows: Iterable[Row], member: int, generation: int
-) -> list[Row]:
+  rows: Iterable[Record], member: int, generation: int
+) -> list[Record]:
   """Returns the hyperparameters that a member was trained with.
 
   Args:
@@ -180,7 +179,7 @@ def stack_lineage_hyperparams(
   return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
 
-def _row(generation: int, step: int, child: int, **columns: Any) -> Row:
+def _row(generation: int, step: int, child: int, **columns: Any) -> Record:
   """Makes a row; columns that aren't given are those of a first agent."""
   return {
     "generation": int(generation), "step": int(step), "child": child,

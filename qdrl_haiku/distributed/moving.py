@@ -7,7 +7,6 @@ one order, even where XLA has forgotten its own (`cli.devices`).
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -90,8 +89,8 @@ def inherit_by_moving(
 
 
 def _make_for_shares(
-  mesh: Mesh | None, function: Callable[..., Any], out_spec: Tree
-) -> Callable[..., Any]:
+  mesh: Mesh | None, function: Callable[..., Tree], out_spec: Tree
+) -> Callable[..., Tree]:
   """Runs (axis name or None, members, replicated) -> tree on each share."""
   if mesh is None:
     return functools.partial(function, None)

@@ -11,7 +11,6 @@ ones are computed too, and their results ignored.
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -116,8 +115,8 @@ def _gather(num_devices: int, tree: Tree) -> Tree:
 
 
 def run_on_devices(
-  mesh: Mesh, function: Callable[..., Any], in_specs: Tree, out_specs: Tree
-) -> Callable[..., Any]:
+  mesh: Mesh, function: Callable[..., Tree], in_specs: Tree, out_specs: Tree
+) -> Callable[..., Tree]:
   """Makes a function that runs on each device of `mesh`, on its shards.
 
   `in_specs` and `out_specs` say of the arguments and results of `function`,
@@ -129,8 +128,8 @@ def run_on_devices(
 
 
 def run_on_shards(
-  mesh: Mesh | None, function: Callable[..., Any], known: Tree
-) -> Callable[..., Any]:
+  mesh: Mesh | None, function: Callable[..., Tree], known: Tree
+) -> Callable[..., Tree]:
   """Makes (trees [P, ...]) -> tree [S, ...], each device with its own slots.
 
   It calls `function` (`known`, trees [S, ...]), of what all devices of `mesh`
@@ -150,8 +149,8 @@ def replicate(mesh: Mesh | None, tree: Tree) -> Tree:
 
 
 def run_replicated(
-  mesh: Mesh | None, function: Callable[..., Any]
-) -> Callable[..., Any]:
+  mesh: Mesh | None, function: Callable[..., Tree]
+) -> Callable[..., Tree]:
   """Runs a function on every device by itself, inside a compiled function.
 
   Left alone, XLA would divide even a decision about a few numbers among them.

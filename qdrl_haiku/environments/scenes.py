@@ -5,14 +5,17 @@ evaluations that record, can keep what a picture needs and nothing else.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from qdrl_haiku import specs
 from qdrl_haiku.environments import point_maze
 from qdrl_haiku.environments.interface import BatchedEnvironment, State
-from qdrl_haiku.types import Array
+from qdrl_haiku.types import Array, Record
+
+if TYPE_CHECKING:
+  from brax.base import System
 
 
 class PlaneScene(NamedTuple):
@@ -33,7 +36,7 @@ class RobotScene(NamedTuple):
   # States [...] -> `q` [..., Q], generalized coordinates, and of L links `pos`
   # [..., L, 3], in metres, and `rot` [..., L, 4], quaternions, w first.
   extract: Callable[[State], dict[str, Array]]
-  sys: Any  # brax's system.
+  sys: "System"  # brax's system.
   step_seconds: float  # The duration of a step of the environment.
 
 
@@ -89,7 +92,7 @@ def robot_position(env: BatchedEnvironment) -> Callable[[State], Array] | None:
   return lambda state: _links(state)["pos"][..., root - 1, :2]
 
 
-def policy_interface(env: BatchedEnvironment) -> dict[str, Any]:
+def policy_interface(env: BatchedEnvironment) -> Record:
   """Returns what a robot's policy sees and does, for use elsewhere.
 
   Args:
@@ -108,7 +111,7 @@ def policy_interface(env: BatchedEnvironment) -> dict[str, Any]:
   single = one_instance(env)
   if not (_is_robot(single) and hasattr(single, "dt")):
     return {}
-  found: dict[str, Any] = {"step_seconds": float(f"{float(single.dt):g}")}
+  found: Record = {"step_seconds": float(f"{float(single.dt):g}")}
   if not hasattr(single, "interface"):
     return found
   found |= single.interface()
@@ -130,7 +133,7 @@ def one_instance(env: BatchedEnvironment) -> Any:
   return getattr(batched, "unwrapped", batched)
 
 
-def _is_robot(single: Any) -> bool:
+def _is_robot(single: object) -> bool:
   """Returns whether an environment of one instance is one of brax's robots."""
   return hasattr(getattr(single, "sys", None), "mj_model")
 

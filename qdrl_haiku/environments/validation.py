@@ -188,7 +188,7 @@ def _check_fields(
         "correct what the environment declares.")
 
 
-def _observed(observation: Tree) -> dict[str, Any]:
+def _observed(observation: Tree) -> dict[str, Tree]:
   """Returns an observation's arrays, or their specs, by name."""
   return {
     f"obs/{name}" if name else "obs": x
@@ -206,7 +206,7 @@ def _fields(state: State) -> dict[str, Array]:
 def _widened(spec: State, stepped: State) -> State:
   """Returns `spec` with the dtypes that also hold what a step returned."""
   before, after = (dict(trees.named_tree_leaves(x)) for x in (spec, stepped))
-  structures: list[Any] = [jax.tree.structure(x) for x in (spec, stepped)]
+  structures: list[Tree] = [jax.tree.structure(x) for x in (spec, stepped)]
   if structures[0] != structures[1]:
     differing = ", ".join(sorted(before.keys() ^ after.keys()))
     raise ValueError(

@@ -1,12 +1,13 @@
 """Running statistics of observations and of rewards, and their uses."""
 
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from qdrl_haiku import specs, types
+from qdrl_haiku.types import Tree
 
 LARGEST_NORMALIZED = 10.0
 """To which normalised observations are cut."""
@@ -91,7 +92,7 @@ def update_statistics(
   Chan, Golub and LeVeque's parallel form of Welford's algorithm ("Updating
   formulae and a pairwise algorithm for computing sample variances", 1979).
   """
-  tree: Any
+  tree: Tree
   leaves, tree = jax.tree.flatten(observation)
   means, variances = (
     tree.flatten_up_to(x) for x in (statistics.mean, statistics.variance))

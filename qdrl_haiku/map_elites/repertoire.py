@@ -7,7 +7,6 @@ arXiv:1504.04909.
 import dataclasses
 import os
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +16,7 @@ from qdrl_haiku import trees
 from qdrl_haiku.map_elites import candidates, storage
 from qdrl_haiku.map_elites.candidates import Candidates
 from qdrl_haiku.map_elites.tessellation import Tessellation, Unstructured
-from qdrl_haiku.types import Array, Key, Tree
+from qdrl_haiku.types import Array, Key, Record, Tree
 
 PlacesFn = Callable[["Repertoire", Candidates], Array]
 """Decides where the B individuals of a batch are written: int32 [B], no two
@@ -236,7 +235,7 @@ class Repertoire:
       lambda x: x.at[cells].get(mode="promise_in_bounds"), self.genotypes)
 
   def save(
-    self, path: str | os.PathLike[str], config: dict[str, Any] | None = None
+    self, path: str | os.PathLike[str], config: Record | None = None
   ) -> None:
     """Writes the repertoire to one file, whole or not at all.
 

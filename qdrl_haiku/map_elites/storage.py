@@ -19,7 +19,7 @@ import json
 import os
 import pathlib
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -28,7 +28,7 @@ import numpy as np
 
 from qdrl_haiku import __version__, files, trees
 from qdrl_haiku.map_elites import tessellation as tessellation_lib
-from qdrl_haiku.types import Tree
+from qdrl_haiku.types import Record, Tree
 
 _FORMAT = 1
 _TREES = ("genotypes", "extras")
@@ -36,8 +36,8 @@ _PACKAGE = "qdrl_haiku"
 
 
 def store_repertoire(
-  fields: dict[str, Any], path: str | os.PathLike[str],
-  config: dict[str, Any] | None = None,
+  fields: Record, path: str | os.PathLike[str],
+  config: Record | None = None,
 ) -> None:
   """Writes a repertoire's `fields`, by name, to `path`; see `Repertoire.save`.
 
@@ -47,7 +47,7 @@ def store_repertoire(
   fitness = np.asarray(fields["fitness"])
   cells = np.flatnonzero(fitness > -np.inf).astype(np.int32)
   settings = dataclasses.asdict(tessellation)
-  record: dict[str, Any] = {
+  record: Record = {
     "format": _FORMAT, "version": __version__,
     "container": fields["container"], "config": config}
   arrays = {
@@ -80,7 +80,7 @@ def store_repertoire(
 
 def load_stored_repertoire(
   path: str | os.PathLike[str], like: Tree = None, container: str | None = None
-) -> dict[str, Any]:
+) -> Record:
   """Reads a repertoire's fields, by name, from `path`; see `Repertoire.load`.
 
   `like` is an example of a genotype, or None for dicts and lists as they were
@@ -116,7 +116,7 @@ def load_stored_repertoire(
 
 def read_stored_repertoire_config(
   path: str | os.PathLike[str],
-) -> dict[str, Any] | None:
+) -> Record | None:
   """Reads what was given to `Repertoire.save` as `config`."""
   with open_stored_repertoire(path) as (_, record):
     return record["config"]
@@ -137,7 +137,7 @@ def stored_repertoire_extent(
 @contextlib.contextmanager
 def open_stored_repertoire(
   path: str | os.PathLike[str],
-) -> Iterator[tuple[Any, Any]]:
+) -> Iterator[tuple[Any, Record]]:
   """Opens a file to read some of its arrays, whatever its genotypes are."""
   with pathlib.Path(path).open("rb") as file:
     try:
@@ -158,7 +158,7 @@ def open_stored_repertoire(
         f" {error or type(error).__name__}") from error
 
 
-def _current_record(record: dict[str, Any]) -> dict[str, Any]:
+def _current_record(record: Record) -> Record:
   """Returns a file's record; 0.4 knew containers by their tessellations."""
   cells = record["tessellation"]
   name = {"none": "dominated_novelty"}.get(cells["kind"], "cells")
@@ -167,7 +167,7 @@ def _current_record(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def make_stored_tessellation(
-  record: dict[str, Any], arrays: Any
+  record: Record, arrays: Mapping[str, np.ndarray]
 ) -> tessellation_lib.Tessellation:
   """Returns the tessellation that a file describes."""
   settings = dict(record["tessellation"])
@@ -184,13 +184,13 @@ def make_stored_tessellation(
     settings["num_cells"], settings["num_dimensions"], cells)
 
 
-def _names(tree: Tree) -> Any:
+def _names(tree: Tree) -> Tree:
   """Returns the tree with each leaf's name in the leaf's place."""
   return jax.tree.unflatten(
     jax.tree.structure(tree), [*trees.tree_leaves_by_name(tree)])
 
 
-def _describe(names: Any) -> dict[str, Any]:
+def _describe(names: Tree) -> Record:
   """Returns a tree of names as JSON; `_rebuild` is the reverse."""
   kind = type(names)
   if names is None:
@@ -209,7 +209,7 @@ def _describe(names: Any) -> dict[str, Any]:
   return described | {"items": [[k, _describe(x)] for k, x in names.items()]}
 
 
-def _rebuild(described: dict[str, Any], leaves: dict[str, Any]) -> Tree:
+def _rebuild(described: Record, leaves: Record) -> Tree:
   """Returns the genotypes, from the description of their tree."""
   kind, items = described["type"], described.get("items", [])
   if kind == "none":

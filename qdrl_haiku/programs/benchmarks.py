@@ -15,13 +15,12 @@ import jax.numpy as jnp
 from qdrl_haiku import map_elites, platform, types
 from qdrl_haiku.distributed import sharding as sharding_lib
 from qdrl_haiku.programs.runs import compilation, records
-from qdrl_haiku.programs.storage.strict_json import Record
 from qdrl_haiku.training import config as config_lib
 from qdrl_haiku.training import generation, learning, population
 from qdrl_haiku.training import members as members_lib
 from qdrl_haiku.training.setup import Setup
 from qdrl_haiku.training.state import Members
-from qdrl_haiku.types import State, Tree
+from qdrl_haiku.types import Record, State, Tree
 
 if sys.platform != "win32":
   import resource
@@ -53,7 +52,7 @@ def shorten_for_benchmark(
     1 / _STEPS + num_updates * update_seconds)
   interval = unit * max(1, round(_INTERVAL_SECONDS / seconds / unit))
   interval = min(interval, config.perturbation_interval)
-  settings: dict[str, Any] = {"perturbation_interval": interval}
+  settings: Record = {"perturbation_interval": interval}
   if not setup.on_policy:
     settings["min_replay_size"] = min_replay_size or min(
       config.min_replay_size, interval)
@@ -244,7 +243,7 @@ def benchmark_resources(setup: Setup) -> Record:
     "peak_memory_bytes": most_bytes}
 
 
-def _compiled(function: Callable[..., Any], **more: Any) -> Any:
+def _compiled(function: Callable[..., Tree], **more: Any) -> Any:
   """Compiles as programs of training are."""
   options = platform.compiler_options().always
   return jax.jit(function, compiler_options=options, **more)

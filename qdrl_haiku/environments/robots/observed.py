@@ -1,6 +1,9 @@
 """Names the numbers of a robot's generalized coordinates."""
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+  import mujoco
 
 
 class Observed(NamedTuple):
@@ -42,7 +45,7 @@ _PARTS = {
       [Observed("velocity", "rad/s", "joint")])}
 
 
-def generalized_coordinates(mj_model: Any) -> list[Observed]:
+def generalized_coordinates(mj_model: "mujoco.MjModel") -> list[Observed]:
   """Returns what all of qpos, then all of qvel, is of a model of MuJoCo."""
   found: list[Observed] = []
   for which, field in enumerate(("qpos", "qvel")):

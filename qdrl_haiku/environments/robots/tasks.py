@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,10 @@ from qdrl_haiku.environments.robots.model import RobotModel
 from qdrl_haiku.environments.robots.observed import Observed
 from qdrl_haiku.hyperparameter import Hyperparameter
 from qdrl_haiku.types import Array, Key
+
+if TYPE_CHECKING:
+  import mujoco
+  from brax.base import State as Physics
 
 _EFFORT = {
   "effort": Hyperparameter(0.05, "what the mean square of actions costs")}
@@ -36,7 +40,8 @@ class RobotState:
   """
 
   def __init__(
-    self, model: RobotModel, physics: Any, goal: Array, step_seconds: float,
+    self, model: RobotModel, physics: "Physics", goal: Array,
+    step_seconds: float,
   ) -> None:
     self.model = model
     self.step_seconds = step_seconds
@@ -143,7 +148,7 @@ def without_place(state: RobotState) -> Array:
   return jnp.concatenate([state.q[seen], state.qd, state.goal])
 
 
-def _seen_places(model: Any) -> np.ndarray:
+def _seen_places(model: "mujoco.MjModel") -> np.ndarray:
   """Returns which of the positions [Q] `without_place` observes."""
   hidden: list[int] = []
   for joint in map(model.joint, range(model.njnt if model.ntree == 1 else 0)):

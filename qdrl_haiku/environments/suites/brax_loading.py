@@ -8,6 +8,7 @@ import sys
 import types
 import warnings
 from collections.abc import Callable, Iterator
+from importlib.machinery import ModuleSpec
 from typing import Any
 
 import jax
@@ -45,11 +46,11 @@ def import_brax() -> None:
     "devices": lambda backend=None: jax.local_devices(backend=backend)}))
 
 
-def _find_warp(name: str, path: Any = None, target: Any = None) -> Any:
+def _find_warp(name: str, *where: Any) -> ModuleSpec | None:
   """Finds what prints that there's no warp, which nothing here needs."""
   if name != "mujoco.mjx.warp":
     return None
-  spec: Any = importlib.machinery.PathFinder.find_spec(name, path, target)
+  spec: Any = importlib.machinery.PathFinder.find_spec(name, *where)
   run = spec.loader.exec_module
 
   def run_quietly(module: types.ModuleType) -> None:

@@ -14,7 +14,7 @@ Bounds, in metres, and reward offsets are QDax's.
 import copy
 import importlib.resources
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 import jax.numpy as jnp
@@ -22,6 +22,10 @@ import jax.numpy as jnp
 from qdrl_haiku.environments import interface, wrappers
 from qdrl_haiku.environments.interface import Descriptor, Objectives, State
 from qdrl_haiku.types import Array
+
+if TYPE_CHECKING:
+  from brax.base import System
+  from brax.envs import PipelineEnv
 
 # In metres. brax's spring and positional physics push only bodies that
 # penetrate the ground, so that a foot at rest trembles, up to 0.4 mm above it.
@@ -66,7 +70,9 @@ UNI_REFERENCES: dict[str, tuple[float, float]] = {
   "humanoid": (0.0, -0.272), "walker2d": (-0.21, -0.015)}
 
 
-def task_from_height(env: Any, initial_height: float) -> Any:
+def task_from_height(
+  env: "PipelineEnv", initial_height: float
+) -> "PipelineEnv":
   """Returns a robot of brax whose root begins at another height, in metres.
 
   brax's ant begins in the floor, so MJX throws one in six to a height that ends
@@ -82,7 +88,7 @@ def task_from_height(env: Any, initial_height: float) -> Any:
   return env
 
 
-def uni_task(env: Any, robot: str) -> wrappers.Wrapper:
+def uni_task(env: "PipelineEnv", robot: str) -> wrappers.Wrapper:
   """Returns a robot that reports which feet touch the ground."""
   feet, offset = UNI_ROBOTS[robot]
   size = len(feet)
@@ -103,7 +109,7 @@ def uni_task(env: Any, robot: str) -> wrappers.Wrapper:
 
 
 def ground_contact(
-  sys: Any, geoms: Sequence[str]
+  sys: "System", geoms: Sequence[str]
 ) -> wrappers.StateDescriptorFn:
   """Returns a function that tells which parts of a robot touch the ground."""
   from brax import contact  # As the physics finds them, once per step.
@@ -122,7 +128,7 @@ def ground_contact(
   return touching
 
 
-def omni_task(env: Any, robot: str) -> wrappers.Wrapper:
+def omni_task(env: "PipelineEnv", robot: str) -> wrappers.Wrapper:
   """Returns a robot that may go anywhere, and reports where it is."""
   descriptor = Descriptor(
     ("x", "y"), (-30.0, -30.0), (30.0, 30.0),
@@ -137,7 +143,7 @@ def _torso_position(state: State) -> Array:
   return state.pipeline_state.x.pos[0, :2]
 
 
-def trap_task(env: Any) -> wrappers.Wrapper:
+def trap_task(env: "PipelineEnv") -> wrappers.Wrapper:
   """Returns brax's ant in front of the trap; it also observes its position."""
   from brax.io import mjcf
 

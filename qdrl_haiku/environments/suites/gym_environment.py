@@ -10,7 +10,7 @@ import copy
 import importlib.resources
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,11 @@ from qdrl_haiku.environments.interface import Descriptor, Objectives, State
 from qdrl_haiku.environments.suites import brax_loading, brax_tasks
 from qdrl_haiku.environments.suites.gym_tasks import TASKS, Task
 from qdrl_haiku.hyperparameter import Hyperparameter
-from qdrl_haiku.types import Array, Key
+from qdrl_haiku.types import Array, Key, Record
+
+if TYPE_CHECKING:
+  from brax.base import System
+  from brax.mjx.base import State as Physics
 
 
 class GymRobot:
@@ -42,10 +46,12 @@ class GymRobot:
   objectives: Objectives | None = None
 
   def __init__(
-    self, task: Task, sys: Any, frame_skip: int, arguments: Mapping[str, Any],
+    self, task: Task, sys: "System", frame_skip: int, arguments: Record,
     descriptor: str | None,
   ) -> None:
-    self.task, self.sys, self.arguments = task, sys, arguments
+    self.task: Task = task
+    self.sys: System = sys
+    self.arguments: Record = arguments
     self.tunables = {
       name: Hyperparameter(float(x), f"Gymnasium's {name}.")
       for name, x in arguments.items()
@@ -112,7 +118,7 @@ class GymRobot:
     return tuned._state(state.pipeline_state, physics, control, 1.0)
 
   def _state(
-    self, before: Any, after: Any, control: Array, paid: float
+    self, before: "Physics", after: "Physics", control: Array, paid: float
   ) -> State:
     """Returns the state after a step; nothing is paid for a reset."""
     terms = self.task.reward(self, before, after, control)
@@ -130,7 +136,7 @@ class GymRobot:
     done = paid * self.task.is_over(self, after)
     return State(after, obs, reward, done, terms, info)
 
-  def _touching(self, physics: Any) -> Array:
+  def _touching(self, physics: "Physics") -> Array:
     """Returns which feet the ground pushes, as MuJoCo's margins have it."""
     found, floor = physics.contact, self.sys.mj_model.geom("floor").id
     a, b = jnp.asarray(found.geom1), jnp.asarray(found.geom2)
@@ -194,7 +200,7 @@ def make_gym_robot(
   return robot, task.episode_length
 
 
-def _read(env_name: str, file: str) -> Any:
+def _read(env_name: str, file: str) -> "System":
   """Reads a model, as Gymnasium has it, or of one's own path."""
   try:
     assets = importlib.resources.files("gymnasium") / "envs/mujoco/assets"

@@ -8,13 +8,18 @@ forces, a fraction of a time step before. `env` is a `GymRobot`.
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from qdrl_haiku.types import Array, Key
+from qdrl_haiku.types import Array, Key, Record
+
+if TYPE_CHECKING:
+  from brax.mjx.base import State as Physics
+
+  from qdrl_haiku.environments.suites.gym_environment import GymRobot
 
 Parts = dict[str, Array]
 Range = tuple[float, float]
@@ -28,7 +33,7 @@ def _within(x: Array, bounds: Range) -> Array:
   return (bounds[0] < x) & (x < bounds[1])
 
 
-def _is_healthy(env: Any, state: Any) -> Array:
+def _is_healthy(env: "GymRobot", state: "Physics") -> Array:
   """Returns whether a robot is as high, as upright and as slow as it should."""
   a = env.arguments
   height = state.q[1 if "healthy_angle_range" in a else 2]
@@ -39,7 +44,7 @@ def _is_healthy(env: Any, state: Any) -> Array:
     & jnp.all(_within(rest, a.get("healthy_state_range", _ANY))))
 
 
-def _see(env: Any, state: Any) -> Parts:
+def _see(env: "GymRobot", state: "Physics") -> Parts:
   """Observes all but where on the floor a robot is."""
   a, task = env.arguments, env.task
   is_hidden = a["exclude_current_positions_from_observation"]
@@ -60,12 +65,12 @@ class Task(NamedTuple):
 
   file: str  # Its model, among Gymnasium's assets.
   frame_skip: int  # Time steps of an action.
-  arguments: Mapping[str, Any]  # Of Gymnasium's constructor, with defaults.
+  arguments: Record  # Of Gymnasium's constructor, with defaults.
   # (env, state before, state after, control [A]) -> terms [] of the reward.
-  reward: Callable[[Any, Any, Any, Array], Parts]
+  reward: Callable[["GymRobot", "Physics", "Physics", Array], Parts]
   # (env, state) -> what is seen, in order, and whether the episode goes on.
-  observe: Callable[[Any, Any], Parts] = _see
-  is_healthy: Callable[[Any, Any], Array] = _is_healthy
+  observe: Callable[["GymRobot", "Physics"], Parts] = _see
+  is_healthy: Callable[["GymRobot", "Physics"], Array] = _is_healthy
   num_places: int = 0  # Coordinates that say where on the floor it is.
   fastest: float = np.inf  # Beyond it, velocities are clipped when seen.
   normal: bool = False  # Whether velocities begin normal, not uniform.
@@ -77,13 +82,13 @@ class Task(NamedTuple):
   robot: str | None = None  # In `UNI_ROBOTS`, if its feet describe it.
   episode_length: int = 1000  # Gymnasium's limit of steps.
 
-  def is_over(self, env: Any, state: Any) -> Array:
+  def is_over(self, env: "GymRobot", state: "Physics") -> Array:
     """Returns whether an episode terminates, bool []."""
     ends = jnp.asarray(env.arguments.get("terminate_when_unhealthy", True))
     return ends & ~self.is_healthy(env, state)
 
   def begin(
-    self, env: Any, key: Key, q: Array, num_dofs: int
+    self, env: "GymRobot", key: Key, q: Array, num_dofs: int
   ) -> tuple[Array, Array]:
     """Draws initial positions [Q] and velocities [V] near the model's own.
 
@@ -115,15 +120,15 @@ def _norm(x: Array) -> Array:
   return jnp.linalg.norm(x, axis=-1)
 
 
-def _forces(env: Any, state: Any) -> Array:
+def _forces(env: "GymRobot", state: "Physics") -> Array:
   """Returns what contacts do to bodies, [N, 6]; the ant feels a little."""
   bounds = env.arguments.get("contact_force_range", _ANY)
   return jnp.clip(state._impl.cfrc_ext, *bounds)
 
 
 def _move(
-  env: Any, before: Any, after: Any, control: Array, *,
-  x: Callable[[Any, Any], Array] = lambda _, state: state.q[0],
+  env: "GymRobot", before: "Physics", after: "Physics", control: Array, *,
+  x: Callable[["GymRobot", "Physics"], Array] = lambda _, state: state.q[0],
 ) -> Parts:
   """Pays for speed along x and for health, less control and contacts."""
   a = env.arguments
@@ -141,13 +146,15 @@ def _move(
   return terms
 
 
-def _x_of_mass(env: Any, state: Any) -> Array:
+def _x_of_mass(env: "GymRobot", state: "Physics") -> Array:
   """Returns where the centre of all masses is."""
   mass = env.sys.body_mass
   return jnp.sum(mass * state.xipos[:, 0]) / jnp.sum(mass)
 
 
-def _stand_up(env: Any, _: Any, after: Any, control: Array) -> Parts:
+def _stand_up(
+  env: "GymRobot", _: "Physics", after: "Physics", control: Array
+) -> Parts:
   """Pays for height, less control and contacts."""
   a = env.arguments
   cost = a["impact_cost_weight"] * jnp.sum(after._impl.cfrc_ext**2)
@@ -158,7 +165,9 @@ def _stand_up(env: Any, _: Any, after: Any, control: Array) -> Parts:
     "reward_survive": jnp.ones(())}
 
 
-def _reach(env: Any, _: Any, after: Any, control: Array) -> Parts:
+def _reach(
+  env: "GymRobot", _: "Physics", after: "Physics", control: Array
+) -> Parts:
   """Pays for a fingertip near the target, less control."""
   a, (tip, target) = env.arguments, after.xpos[-2:]
   return {
@@ -166,7 +175,9 @@ def _reach(env: Any, _: Any, after: Any, control: Array) -> Parts:
     "reward_ctrl": -a["reward_control_weight"] * jnp.sum(control**2)}
 
 
-def _push(env: Any, _: Any, after: Any, control: Array) -> Parts:
+def _push(
+  env: "GymRobot", _: "Physics", after: "Physics", control: Array
+) -> Parts:
   """Pays for an object near its goal and a hand near the object."""
   a, (hand, thing, goal) = env.arguments, after.xpos[-3:]
   return {
@@ -175,7 +186,9 @@ def _push(env: Any, _: Any, after: Any, control: Array) -> Parts:
     "reward_near": -a["reward_near_weight"] * _norm(thing - hand)}
 
 
-def _balance(env: Any, _: Any, after: Any, control: Array) -> Parts:
+def _balance(
+  env: "GymRobot", _: "Physics", after: "Physics", control: Array
+) -> Parts:
   """Pays for two poles that stand still upon each other."""
   (x, _, y), (_, v1, v2) = after.site_xpos[0], after.qd
   healthy = env.task.is_healthy(env, after)

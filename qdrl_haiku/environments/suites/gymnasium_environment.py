@@ -20,7 +20,7 @@ from qdrl_haiku import checks, names, prng, specs
 from qdrl_haiku.environments import environment, hiding, interface
 from qdrl_haiku.environments.interface import State
 from qdrl_haiku.environments.suites import gymnasium_spaces
-from qdrl_haiku.types import Array, Key, Tree
+from qdrl_haiku.types import Array, Key, Record, Tree
 
 
 class GymnasiumEnvironment(interface.BatchedEnvironment):
@@ -233,7 +233,7 @@ def _next_seed(key: Key) -> tuple[Key, Array]:
   return key, jax.vmap(jax.random.bits)(seed_key)
 
 
-def _make(env_id: str, kwargs: dict[str, Any]) -> Any:
+def _make(env_id: str, kwargs: Record) -> Any:
   """Makes one instance, or says in one line why it can't be made."""
   import gymnasium
 

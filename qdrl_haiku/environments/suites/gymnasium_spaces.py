@@ -13,6 +13,8 @@ import numpy as np
 from qdrl_haiku import specs
 from qdrl_haiku.types import Tree
 
+Space = Any  # Of Gymnasium, whose common class knows no bounds.
+
 # Bounds this far apart or farther count as no bounds: they are the largest
 # floats or integers, or the values that MuJoCo calls unstable.
 _UNBOUNDED = 1e10
@@ -22,7 +24,7 @@ _WRAPPERS = {
   "action_space": "gymnasium.wrappers.TransformAction"}
 
 
-def tree(space: Any) -> Tree:
+def tree(space: Space) -> Tree:
   """Returns the tree of spaces that a Dict or a Tuple has."""
   from gymnasium import spaces
 
@@ -31,7 +33,7 @@ def tree(space: Any) -> Tree:
   return tuple(map(tree, space)) if isinstance(space, spaces.Tuple) else space
 
 
-def observation_spec(env_id: str, space: Any) -> specs.Array:
+def observation_spec(env_id: str, space: Space) -> specs.Array:
   """Returns the spec of observations from a space, or refuses the space."""
   from gymnasium import spaces
 
@@ -48,7 +50,7 @@ def observation_spec(env_id: str, space: Any) -> specs.Array:
 
 
 def as_array(
-  space: Any, spec: specs.Array, observed: Any, leading: tuple[int, ...]
+  space: Space, spec: specs.Array, observed: Tree, leading: tuple[int, ...]
 ) -> np.ndarray:
   """Returns a copy [*leading, *shape] of what is observed.
 
@@ -61,7 +63,7 @@ def as_array(
   return np.array(observed, spec.dtype).reshape(*leading, *spec.shape)
 
 
-def action_spec(env_id: str, space: Any) -> specs.Action:
+def action_spec(env_id: str, space: Space) -> specs.Action:
   """Returns the spec of actions for a space, or refuses the space."""
   from gymnasium import spaces
 
@@ -71,7 +73,7 @@ def action_spec(env_id: str, space: Any) -> specs.Action:
   return specs.Continuous(math.prod(space.shape))
 
 
-def scale_action(action: np.ndarray, space: Any) -> np.ndarray:
+def scale_action(action: np.ndarray, space: Space) -> np.ndarray:
   """Scales actions from [-1, 1] to a Box; each integer has an equal share."""
   if not space.shape:  # A Discrete one, with a first number.
     return action + space.start
@@ -86,7 +88,7 @@ def scale_action(action: np.ndarray, space: Any) -> np.ndarray:
   return np.minimum(first + steps, last).astype(space.dtype)
 
 
-def _check_box(env_id: str, name: str, space: Any, other: str) -> None:
+def _check_box(env_id: str, name: str, space: Space, other: str) -> None:
   """Refuses a space that is no Box which can be learned with."""
   from gymnasium import spaces
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +10,9 @@ import jax.numpy as jnp
 from qdrl_haiku import names, specs
 from qdrl_haiku.environments.interface import State
 from qdrl_haiku.types import Array, Key
+
+if TYPE_CHECKING:
+  from gymnax.environments.environment import Environment, EnvParams
 
 
 class GymnaxEnvironment:
@@ -23,7 +26,7 @@ class GymnaxEnvironment:
 
   observation_spec = None
 
-  def __init__(self, env: Any, params: Any) -> None:
+  def __init__(self, env: "Environment", params: "EnvParams") -> None:
     self._env, self._params = env, params
     self._seen_space, self._act_space = (
       env.observation_space(params), env.action_space(params))

@@ -1,7 +1,7 @@
 """Environments of jumanji (Bonnet et al., arXiv 2306.09884), an extra."""
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,8 +10,11 @@ from qdrl_haiku import names, specs
 from qdrl_haiku.environments.interface import State
 from qdrl_haiku.types import Array, Key, Tree
 
-# A policy has an output for each combination of a multi-discrete action's
-# numbers.
+if TYPE_CHECKING:
+  from jumanji import Environment
+  from jumanji.types import TimeStep
+
+# A policy has an output for each combination of a multi-discrete's numbers.
 _MOST_ACTIONS = 4096
 _EPISODE_LENGTH = 1000  # Of environments without a limit, which end themselves.
 
@@ -27,7 +30,7 @@ class JumanjiEnvironment:
 
   observation_spec = None
 
-  def __init__(self, env: Any) -> None:
+  def __init__(self, env: "Environment") -> None:
     self._env = env
     self._num_values = _num_values(env.action_spec)
     self.action_spec = specs.Discrete(math.prod(self._num_values))
@@ -43,7 +46,7 @@ class JumanjiEnvironment:
     action = jnp.stack(numbers).reshape(done.shape).astype(done.dtype)
     return self._state(*self._env.step(state.pipeline_state, action))
 
-  def _state(self, state: Tree, timestep: Any) -> State:
+  def _state(self, state: Tree, timestep: "TimeStep") -> State:
     """Returns a state as agents see it."""
     ended = timestep.last()
     return State(
@@ -52,7 +55,7 @@ class JumanjiEnvironment:
       info={"truncation": jnp.float32(ended & (timestep.discount > 0))})
 
 
-def _num_values(action_spec: Any) -> tuple[int, ...]:
+def _num_values(action_spec: object) -> tuple[int, ...]:
   """Returns how many values each number of an action has, none of a box's."""
   return tuple(map(int, np.ravel(getattr(action_spec, "num_values", ()))))
 

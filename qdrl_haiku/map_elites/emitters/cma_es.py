@@ -6,7 +6,7 @@ as in CMA-ME.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -68,22 +68,22 @@ def cma_es(
     defaults = strategy.default_params.replace(std_init=jnp.float32(step_size))
     unused = jax.random.key(0)
 
-  def init_one(mean: Array) -> Any:
+  def init_one(mean: Array) -> Tree:
     return _to_32_bits(strategy.init(unused, mean, defaults))
 
   def ask(states: Tree, key: Key) -> tuple[Array, Tree]:
     return _one_after_the_other(ask_one)(
       jax.random.split(key, num_strategies), states), states
 
-  def ask_one(key: Key, state: Any) -> Array:
+  def ask_one(key: Key, state: Tree) -> Array:
     # evosax's own would decompose the covariance again.
     noise = jax.random.normal(key, (population_size, size))
     noise = (noise @ jnp.diag(state.D).T) @ state.B.T
     return _to_32_bits(state.mean + state.std * noise)
 
   def tell_one(
-    state: Any, points: Array, ranks: Array, num_parents: Array
-  ) -> Any:
+    state: Tree, points: Array, ranks: Array, num_parents: Array
+  ) -> Tree:
     weights = cma_es_parents_weights(population_size, num_parents)
     own = jnp.where(ranks < num_parents, weights[ranks], 0)
     # A NaN times a weight of 0 would be a NaN.
@@ -93,7 +93,7 @@ def cma_es(
     C, B, D = evosax_lib.eigen_decomposition(told.C)
     return _to_32_bits(told.replace(C=C, B=B, D=D))
 
-  def can_go_on_one(state: Any) -> Array:
+  def can_go_on_one(state: Tree) -> Array:
     numbers = (state.mean, state.std, state.p_std, state.p_c, state.C)
     condition = (jnp.max(state.D) / jnp.min(state.D)) ** 2
     return trees.all_finite_leaves(numbers, 0) & (condition < _MAX_CONDITION)
@@ -114,7 +114,7 @@ def _to_32_bits(tree: Tree) -> Tree:
     tree)
 
 
-def _one_after_the_other(function: Callable[..., Any]) -> Callable[..., Any]:
+def _one_after_the_other(function: Callable[..., Tree]) -> Callable[..., Tree]:
   """Maps a function of one strategy over all of them in a loop, not a batch."""
   # LAPACK's decomposition of a batch waits for compute threads; with several
   # devices it can deadlock, since all compute threads can be waiting.

@@ -7,7 +7,7 @@ neuroevolution", arXiv:2003.01825; the strategy is that of Salimans et al.
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -69,7 +69,7 @@ class MEESState(NamedTuple):
 def me_es_emitter(
   config: EvolutionStrategy, batch_size: int, genotype: Tree,
   is_weight: variation.IsWeightFn | None = None,
-  everywhere: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda f: f,
+  everywhere: Callable[[Callable], Callable[..., Tree]] = lambda f: f,
 ) -> Emitter:
   """Makes the emitter of samples around an agent that moves along a gradient.
 

@@ -8,7 +8,7 @@ import jax
 from qdrl_haiku import learners, types
 from qdrl_haiku.programs.storage import checkpoints
 from qdrl_haiku.programs.storage.directory import RunDirectory
-from qdrl_haiku.programs.storage.strict_json import Record
+from qdrl_haiku.types import Record
 
 
 def read_best(

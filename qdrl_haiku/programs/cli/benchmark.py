@@ -17,6 +17,8 @@ import tempfile
 import time
 from collections.abc import Collection, Mapping, Sequence
 
+from qdrl_haiku.types import Record
+
 _START = time.monotonic()
 
 # Imports are a part of what is measured.
@@ -150,7 +152,7 @@ def _measure(config: BenchmarkConfig, run: Config, given: Values) -> None:
   """Measures in this process."""
   from qdrl_haiku.programs import benchmarks
 
-  row: strict_json.Record = {"algorithm": config.algorithm}
+  row: Record = {"algorithm": config.algorithm}
   if config.algorithm == "add":
     row |= benchmarks.benchmark_adding(config.repetitions)
   else:
@@ -220,7 +222,7 @@ def costs_figure(
 
 def _measure_anew(
   config: BenchmarkConfig, arguments: Sequence[str]
-) -> strict_json.Record:
+) -> Record:
   """Measures in processes of their own, with arguments besides this one's."""
   if not config.starts_twice:
     return _measure_elsewhere(arguments)
@@ -235,7 +237,7 @@ def _measure_anew(
   return row
 
 
-def _measure_elsewhere(arguments: Sequence[str]) -> strict_json.Record:
+def _measure_elsewhere(arguments: Sequence[str]) -> Record:
   """Measures in a process of its own, whose error becomes that of this one."""
   program = launch.subprocess_launcher("benchmark")
   command = [sys.executable, program, *sys.argv[1:], *arguments]

@@ -23,6 +23,7 @@ from qdrl_haiku.programs.cli import launch
 from qdrl_haiku.programs.cli.launch import Given
 from qdrl_haiku.programs.comparisons import plan
 from qdrl_haiku.programs.storage import strict_json
+from qdrl_haiku.types import Record
 
 # As absl writes a warning: its day, time, thread and place, then its text.
 _WARNING = re.compile(r"W\d{4} [^]]*\] (.*)")
@@ -118,7 +119,7 @@ class _State:
     """Returns whether a run can be resumed."""
     return (self._output / run.name / "config.json").exists()
 
-  def _read(self) -> dict[str, strict_json.Record]:
+  def _read(self) -> dict[str, Record]:
     """Reads the file; refuses one that is damaged, and another's directory."""
     if not any(self._output.iterdir()):
       return {}

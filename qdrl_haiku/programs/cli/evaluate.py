@@ -5,7 +5,6 @@ python launchers/evaluate.py --logdir=logs/my_run --member=3 --render=gif
 
 import dataclasses
 import sys
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +21,7 @@ from qdrl_haiku.programs.cli.evaluate_config import EvaluateConfig
 from qdrl_haiku.programs.cli.launch import Given
 from qdrl_haiku.programs.runs.progress import progress_of_waiting
 from qdrl_haiku.programs.storage import strict_json
+from qdrl_haiku.types import Record
 
 
 def _main(given: Given) -> None:
@@ -125,7 +125,7 @@ def _export(
 ) -> None:
   """Writes the policy, or all of a repertoire's."""
   path, about = str(config.export), run.environment
-  info: dict[str, Any] = {
+  info: Record = {
     "env_name": about.env_name, "agent": which,
     "episode_length": env.episode_length,
     **({"hide": about.hide} if about.hide else {}),

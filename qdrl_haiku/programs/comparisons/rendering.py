@@ -11,7 +11,7 @@ from qdrl_haiku.programs.comparisons.scores import ALL_TASKS, Curve
 from qdrl_haiku.programs.drawing import figure, with_matplotlib
 from qdrl_haiku.programs.drawing.figure import Axis, Panel, Series, Trace
 from qdrl_haiku.programs.reports import curves as reports_curves
-from qdrl_haiku.programs.storage.strict_json import Record
+from qdrl_haiku.types import Record
 
 
 def render_comparison_markdown(

@@ -11,7 +11,7 @@ from qdrl_haiku.programs import reports
 from qdrl_haiku.programs.artifacts import statistics
 from qdrl_haiku.programs.comparisons.plan import CompareConfig, PlannedRun
 from qdrl_haiku.programs.reports import aggregation
-from qdrl_haiku.programs.storage.strict_json import Record
+from qdrl_haiku.types import Record
 
 ALL_TASKS = "all tasks"
 """The task of rows that concern all of them."""

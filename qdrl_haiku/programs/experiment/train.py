@@ -16,7 +16,7 @@ from qdrl_haiku.programs import runs
 from qdrl_haiku.programs.experiment.config import Config, experiment_launcher
 from qdrl_haiku.programs.experiment.plan import Plan, plan_experiment
 from qdrl_haiku.programs.storage.directory import RunDirectory
-from qdrl_haiku.programs.storage.strict_json import Record
+from qdrl_haiku.types import Record
 
 
 class Result(NamedTuple):

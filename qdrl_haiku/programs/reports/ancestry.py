@@ -5,7 +5,7 @@ from typing import NamedTuple
 from qdrl_haiku import checks
 from qdrl_haiku.controllers import lineage
 from qdrl_haiku.programs.reports.runs import Run
-from qdrl_haiku.programs.storage.strict_json import Record
+from qdrl_haiku.types import Record
 
 
 class Ancestry(NamedTuple):

@@ -7,7 +7,7 @@ from qdrl_haiku.programs.drawing import figure
 from qdrl_haiku.programs.drawing.figure import PALETTE, Figure, Trace
 from qdrl_haiku.programs.reports import ancestry
 from qdrl_haiku.programs.reports.runs import Run
-from qdrl_haiku.programs.storage.strict_json import Record
+from qdrl_haiku.types import Record
 
 
 class Group(NamedTuple):

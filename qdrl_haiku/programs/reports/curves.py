@@ -7,7 +7,7 @@ from qdrl_haiku.programs.drawing import figure
 from qdrl_haiku.programs.drawing.figure import Axis, Figure, Panel, Trace
 from qdrl_haiku.programs.reports import aggregation, ancestry
 from qdrl_haiku.programs.reports.runs import Run
-from qdrl_haiku.programs.storage.strict_json import Record
+from qdrl_haiku.types import Record
 
 _LABELS = {
   "eval/coverage": "coverage [cells]",

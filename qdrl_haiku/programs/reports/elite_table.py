@@ -15,7 +15,7 @@ from qdrl_haiku.programs.artifacts import repertoires, statistics
 from qdrl_haiku.programs.drawing import heatmaps
 from qdrl_haiku.programs.drawing.figure import ORANGE, Figure, Trace
 from qdrl_haiku.programs.reports import with_plotly
-from qdrl_haiku.programs.storage.strict_json import Record
+from qdrl_haiku.types import Record
 
 _HEIGHT = 560
 _HYPERPARAMS = "genotypes/hyperparams/"

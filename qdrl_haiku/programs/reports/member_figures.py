@@ -8,7 +8,7 @@ from qdrl_haiku.programs.drawing.figure import Axis, Figure, Panel, Trace
 from qdrl_haiku.programs.reports import ancestry, controller_figures
 from qdrl_haiku.programs.reports.ancestry import Ancestry
 from qdrl_haiku.programs.reports.runs import Run
-from qdrl_haiku.programs.storage.strict_json import Record
+from qdrl_haiku.types import Record
 
 _HEIGHT_OF_A_MEMBER = 24
 _GREATEST_HEIGHT = 900

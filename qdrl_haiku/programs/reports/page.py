@@ -9,6 +9,7 @@ from typing import NamedTuple
 from qdrl_haiku.programs.drawing.figure import Figure
 from qdrl_haiku.programs.reports import with_plotly
 from qdrl_haiku.programs.storage import strict_json
+from qdrl_haiku.types import Record
 
 # Nothing is fetched, whatever the page's text or plotly may ask for.
 _POLICY = (
@@ -69,7 +70,7 @@ def page_figure(figure: Figure, caption: str) -> str:
     with_plotly.draw_with_plotly(figure), '<div class="plot"></div>', caption)
 
 
-def page_elites(data: strict_json.Record, caption: str) -> str:
+def page_elites(data: Record, caption: str) -> str:
   """Returns a repertoire, of `elite_table_to_json`, whose cells are clicked."""
   content = (
     '<div class="repertoire"><div class="map"></div><div class="cell"><label>'

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from qdrl_haiku import checks
 from qdrl_haiku.programs.storage.directory import RunDirectory
-from qdrl_haiku.programs.storage.strict_json import Record
+from qdrl_haiku.types import Record
 
 # Settings that say where and with which seed a run is, not what it is.
 _PLACES = ("compilation_cache_dir", "logdir", "resume", "seed")

@@ -10,7 +10,7 @@ import numpy as np
 from qdrl_haiku.programs.drawing import figure
 from qdrl_haiku.programs.drawing.figure import Axis, Figure, Panel, Trace
 from qdrl_haiku.programs.reports.runs import Run
-from qdrl_haiku.programs.storage.strict_json import Record
+from qdrl_haiku.types import Record
 
 _ARRAYS = ("descriptor", "lengths", "skill", "names", "lower", "upper")
 _MOST_MEMBERS = 6

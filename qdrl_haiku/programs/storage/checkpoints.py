@@ -22,9 +22,8 @@ import jax
 
 from qdrl_haiku.distributed import hosts
 from qdrl_haiku.programs.storage import checksums, stored_trees
-from qdrl_haiku.programs.storage.strict_json import Record
 from qdrl_haiku.trees import named_tree_leaves
-from qdrl_haiku.types import Tree
+from qdrl_haiku.types import Record, Tree
 
 # Prefixes of checkpoints that were set aside, and of partial ones, which are
 # being written or deleted; the next run deletes what a kill left of them.

@@ -15,8 +15,7 @@ import numpy as np
 from qdrl_haiku import __version__, files, platform, trees
 from qdrl_haiku.distributed import hosts
 from qdrl_haiku.programs.storage import strict_json
-from qdrl_haiku.programs.storage.strict_json import Record
-from qdrl_haiku.types import Tree
+from qdrl_haiku.types import Record, Tree
 
 if sys.platform != "win32":
   import fcntl

@@ -3,10 +3,8 @@
 import json
 import math
 from collections.abc import Iterable
-from typing import Any
 
-Record = dict[str, Any]
-"""JSON values by name: settings, a row, or what a checkpoint notes."""
+from qdrl_haiku.types import Record, Tree
 
 
 def to_strict_json(row: Record) -> str:
@@ -19,7 +17,7 @@ def to_strict_json_lines(rows: Iterable[Record]) -> str:
   return "".join(to_strict_json(row) + "\n" for row in rows)
 
 
-def strict_json_value(value: Any) -> Any:
+def strict_json_value(value: Tree) -> Tree:
   """Returns a value with None for each float that isn't finite."""
   if isinstance(value, dict):
     return {name: strict_json_value(x) for name, x in value.items()}
