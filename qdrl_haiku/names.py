@@ -42,9 +42,13 @@ def load_named_function(path: str) -> Callable:
 def import_extra(
   where: str, module: str, title: str = "", extra: str = ""
 ) -> Any:
-  """Imports a module that an extra installs; a ValueError says how to get it.
+  """Imports an extra's module, or says how to install it.
 
-  `where` is what needs it; `title` and `extra` are by default the module.
+  Args:
+    where: what needs it.
+    module: of the extra.
+    title: of what is missing, if it isn't `module`.
+    extra: its name, if it isn't `module`.
   """
   try:
     return importlib.import_module(module)
