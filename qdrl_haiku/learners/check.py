@@ -88,15 +88,8 @@ def check(
     discount=_array(*batches),
     next_observation=specs.shapes(observed, *batches),
     extras=extras_of_batches)
-  match shapes("update", state, hyperparams, transitions, key):
-    case (after, dict() as metrics):
-      pass
-    case result:
-      parts = result if isinstance(result, tuple) else (result,)
-      kinds = " and ".join(f"a {type(x).__name__}" for x in parts) or "nothing"
-      raise ValueError(
-        f"the learner's update returns {kinds}; return a pair, the new state "
-        "and a dict of numbers by name.")
+  after, metrics = _update_result(
+    shapes("update", state, hyperparams, transitions, key))
   for name, found in (
     ("observe", shapes("observe", state, observations)),
     ("from_genotype", shapes("from_genotype", shapes("genotype", state))),
@@ -109,6 +102,18 @@ def check(
       raise ValueError(
         f"the learner's update returns the metric {name!r} with "
         f"{trees.describe_tree(value)}; give one number, such as its mean.")
+
+
+def _update_result(result: types.Tree) -> tuple[types.State, types.Metrics]:
+  """Refuses what is no result of an update, and returns it."""
+  match result:
+    case (_, dict()):
+      return result
+  parts = result if isinstance(result, tuple) else (result,)
+  kinds = " and ".join(f"a {type(x).__name__}" for x in parts) or "nothing"
+  raise ValueError(
+    f"the learner's update returns {kinds}; return a pair, the new state and a "
+    "dict of numbers by name.")
 
 
 def _check_acting(

@@ -3,12 +3,14 @@
 An .npz needs NumPy alone, see `numpy_policy`; an .onnx needs an ONNX runtime.
 """
 
+import importlib
 import json
 import math
 import os
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +28,10 @@ from qdrl_haiku import (
 )
 from qdrl_haiku.programs.artifacts import numpy_policy
 from qdrl_haiku.programs.artifacts.numpy_policy import Policy, load
+
+if TYPE_CHECKING:
+  import onnx
+  import onnxruntime
 
 __all__ = ["Policy", "export_policy", "load"]
 
@@ -111,9 +117,8 @@ def export_onnx(
       or can't convert the policy, or if the policies disagree.
   """
   try:
-    import jax2onnx
-    import onnx
-    import onnxruntime
+    for module in ("jax2onnx", "onnx", "onnxruntime"):
+      importlib.import_module(module)
   except ModuleNotFoundError as error:
     raise ValueError(
       f"path={path} needs {error.name}; pip install 'qdrl_haiku[onnx]'."
@@ -143,17 +148,7 @@ def export_onnx(
   outputs = [
     "action", *(f"next_{name}" for name in inputs if name.startswith("memory"))]
   try:
-    # jax2onnx 0.17 converts jitted functions within others, such as relu, by a
-    # private name that jax 0.12 doesn't have; so nothing is jitted here.
-    with jax.disable_jit():
-      model = jax2onnx.to_onnx(
-        act, [
-          jax.ShapeDtypeStruct(("batch", *x.shape), x.dtype)
-          for x in inputs.values()],
-        input_names=list(inputs), output_names=outputs, opset=opset)
-    # Of a newer format than they need, older runtimes refuse files.
-    model.ir_version = onnx.helper.find_min_ir_version_for(model.opset_import)
-    session = onnxruntime.InferenceSession(model.SerializeToString())
+    model, session = _to_onnx(act, inputs, outputs, opset)
   except Exception as error:  # Of whatever type the converter raises.
     reason = " ".join(str(error).split())
     raise ValueError(
@@ -162,11 +157,11 @@ def export_onnx(
   probes = {
     name: np.asarray(x, inputs[name].dtype)
     for name, x in _probes(state, inputs).items()}
-  found = session.run(outputs, probes)
-  expected = act(*map(jnp.asarray, probes.values()))
   difference = max(
     np.abs(np.subtract(x, y, dtype=np.float64)).max()
-    for x, y in zip(found, expected, strict=True))
+    for x, y in zip(
+      session.run(outputs, probes), act(*map(jnp.asarray, probes.values())),
+      strict=True))
   if not difference < _ONNX_TOLERANCE:
     raise ValueError(
       f"path={path}: ONNX's policy and learner.act_greedy differ by "
@@ -177,6 +172,28 @@ def export_onnx(
       temporary.write_text(json.dumps(info, indent=1) + "\n")
   with _written(path) as temporary:
     temporary.write_bytes(model.SerializeToString())
+
+
+def _to_onnx(
+  act: Callable[..., tuple[types.Array, ...]], inputs: types.Tree,
+  outputs: list[str], opset: int,
+) -> tuple["onnx.ModelProto", "onnxruntime.InferenceSession"]:
+  """Converts a function of arrays by name, and loads what comes of it."""
+  import jax2onnx
+  import onnx
+  import onnxruntime
+
+  # jax2onnx 0.17 converts jitted functions within others, such as relu, by a
+  # private name that jax 0.12 doesn't have; so nothing is jitted here.
+  with jax.disable_jit():
+    model = jax2onnx.to_onnx(
+      act, [
+        jax.ShapeDtypeStruct(("batch", *x.shape), x.dtype)
+        for x in inputs.values()],
+      input_names=list(inputs), output_names=outputs, opset=opset)
+  # Of a newer format than they need, older runtimes refuse files.
+  model.ir_version = onnx.helper.find_min_ir_version_for(model.opset_import)
+  return model, onnxruntime.InferenceSession(model.SerializeToString())
 
 
 def export_repertoire(
