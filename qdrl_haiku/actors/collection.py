@@ -69,7 +69,7 @@ def collect(
   env: environments.BatchedEnvironment, learner: ActingLearner,
   states: types.State, hyperparams: Hyperparams, env_states: environments.State,
   keys: Key, num_steps: int, pool: environments.State | None = None,
-  more_tunables: Mapping[str, Array] = MappingProxyType({}),
+  more_tunables: Mapping[str, Array] | None = None,
 ) -> tuple[environments.State, Transition]:
   """Steps the environments of a whole population, in one flat batch.
 
@@ -89,7 +89,7 @@ def collect(
     The environments' next states, and the transitions [P, T, E, ...].
   """
   checks.check_hyperparams(hyperparams, learner.hyperparams)
-  tunables = _tunables(env, hyperparams, more_tunables)
+  tunables = _tunables(env, hyperparams, more_tunables or {})
 
   def body(
     env_states: environments.State, keys: Key
