@@ -21,7 +21,10 @@ from qdrl_haiku.environments import (
   validation,
 )
 from qdrl_haiku.environments.environment import MAX_EPISODE_LENGTH, Environment
-from qdrl_haiku.environments.interface import BatchedEnvironment
+from qdrl_haiku.environments.interface import (
+  BatchedEnvironment,
+  SingleEnvironment,
+)
 from qdrl_haiku.environments.robots import BACKENDS, from_mjcf
 from qdrl_haiku.environments.suites import (
   brax_loading,
@@ -34,6 +37,7 @@ from qdrl_haiku.environments.suites import (
 from qdrl_haiku.environments.suites.gymnasium_environment import (
   GymnasiumEnvironment,
 )
+from qdrl_haiku.types import Record
 
 _BACKENDS = ("generalized", "spring", "positional", "mjx")
 
@@ -42,13 +46,13 @@ class Entry(NamedTuple):
   """One environment by name: what makes it, and its defaults."""
 
   # Imports brax if need be, and returns the constructor of one instance.
-  load: Callable[[], Callable[..., Any]]
+  load: Callable[[], Callable[..., SingleEnvironment]]
   episode_length: int = 1000
   # The default backend of brax's physics, or None; and all that may be chosen.
   backend: str | None = None
   backends: tuple[str, ...] = _BACKENDS
   # An instance -> the instance with our own task.
-  change: Callable[[Any], Any] = lambda env: env
+  change: Callable[..., SingleEnvironment] = lambda env: env
 
 
 # Hopper, walker2d, halfcheetah and ant have the backend that SAC learns most
@@ -87,7 +91,7 @@ for _name, _task, _robots in (
 # What makes one instance of other packages' environments in JAX, and says their
 # episodes' length, by the prefix before the colon; a user's own function has a
 # module before it.
-_PACKAGES: dict[str, Callable[..., tuple[Any, int]]] = {
+_PACKAGES: dict[str, Callable[..., tuple[SingleEnvironment, int]]] = {
   "gym": gym_environment.make_gym_robot,
   "gymnax": gymnax_environment.make_gymnax_environment,
   "jumanji": jumanji_environment.make_jumanji_environment,
@@ -182,7 +186,7 @@ def create(
   return env
 
 
-def _make_one(env_name: str, entry: Entry, kwargs: dict[str, Any]) -> Any:
+def _make_one(env_name: str, entry: Entry, kwargs: Record) -> SingleEnvironment:
   """Makes one instance, without the entry's change."""
   # Elsewhere it stays among kwargs, and is refused where it isn't a parameter.
   height = kwargs.pop("initial_height", None) if entry.backend else None
@@ -200,7 +204,7 @@ def _make_one(env_name: str, entry: Entry, kwargs: dict[str, Any]) -> Any:
 def _registered() -> set[str]:
   """Returns the names of what users have registered with brax."""
   # Before brax is imported, nothing can have been registered.
-  known: dict[str, Any] = getattr(sys.modules.get("brax.envs"), "_envs", {})
+  known: dict[str, type] = getattr(sys.modules.get("brax.envs"), "_envs", {})
   return {
     name
     for name, env_class in known.items()

@@ -3,7 +3,8 @@
 import dataclasses
 import pathlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 from xml.parsers import expat
 
 import jax
@@ -12,10 +13,14 @@ import numpy as np
 from qdrl_haiku import names
 from qdrl_haiku.environments.suites import brax_loading
 
+if TYPE_CHECKING:
+  import mujoco
+  from brax.base import System
+
 BACKENDS = ("spring", "positional", "generalized", "mjx", "warp")
 # Features that brax's own pipelines silently ignore: the name, the element or
 # the attribute in the file, and whether a model has it.
-_MJX_ALONE: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
+_MJX_ALONE: tuple[tuple[str, str, Callable[["mujoco.MjModel"], bool]], ...] = (
   ("tendons", "tendon", lambda m: m.ntendon > 0),
   ("equality constraints", "equality", lambda m: m.neq > 0),
   ("actuators with a state", "actuator", lambda m: m.na > 0),
@@ -46,12 +51,12 @@ class RobotModel:
   """Holds what is known of a robot before it's simulated."""
 
   path: str  # Of its file.
-  sys: Any  # Brax's system, with MuJoCo's model in `sys.mj_model`.
+  sys: "System"  # Brax's system, with MuJoCo's model in `sys.mj_model`.
   backend: str  # The physics that simulates it.
   reason: str  # Why that, and not another, in a few words.
 
   @property
-  def mj_model(self) -> Any:
+  def mj_model(self) -> "mujoco.MjModel":
     """MuJoCo's model, with bodies that can't move as parts of others.
 
     In mjx, bodies that sensors or contacts refer to stay what they are.
@@ -83,7 +88,7 @@ class RobotModel:
       f"for; {names.nearest_name(name, known)}")
 
 
-def element_names(model: Any, kind: str) -> list[str]:
+def element_names(model: "mujoco.MjModel", kind: str) -> list[str]:
   """Returns the names of all elements of a kind in MuJoCo's model."""
   count = {"body": "nbody", "joint": "njnt", "actuator": "nu"}
   element = getattr(model, kind)
@@ -160,7 +165,7 @@ def read_robot(path: str, backend: str | None = None) -> RobotModel:
   return RobotModel(path, sys, chosen, reason)
 
 
-def _add_motors(spec: Any) -> None:
+def _add_motors(spec: "mujoco.MjSpec") -> None:
   """Gives hinges and slides of a URDF, which knows no motors, their effort."""
   import mujoco
 
@@ -174,7 +179,7 @@ def _add_motors(spec: Any) -> None:
     joint.actfrclimited = mujoco.mjtLimited.mjLIMITED_FALSE
 
 
-def _check_can_learn(path: str, model: Any) -> None:
+def _check_can_learn(path: str, model: "mujoco.MjModel") -> None:
   """Refuses a robot that lacks what each needs."""
   lacks = ""
   if not model.opt.timestep > 0:
@@ -197,7 +202,7 @@ def _check_can_learn(path: str, model: Any) -> None:
 
 
 def _choose_backend(
-  backend: str | None, lacks: str, model: Any
+  backend: str | None, lacks: str, model: "mujoco.MjModel"
 ) -> tuple[str, str]:
   """Chooses a robot's physics, and says why; see `read_robot`."""
   chosen, reason = "positional", "which is faster than mjx and less exact"
@@ -216,14 +221,14 @@ def _choose_backend(
   return chosen, reason
 
 
-def _left_out(backend: str, model: Any) -> list[str]:
+def _left_out(backend: str, model: "mujoco.MjModel") -> list[str]:
   """Returns what joints have in a model, and not in a physics."""
   if backend not in ("spring", "positional"):
     return []
   return [x for x, field in _LEFT_OUT.items() if getattr(model, field).any()]
 
 
-def _lacks(path: str, model: Any, mjcf: Any) -> str:
+def _lacks(path: str, model: "mujoco.MjModel", mjcf: ModuleType) -> str:
   """Returns what brax's own physics lacks, with its line; "" if nothing."""
   for name, word, is_there in _MJX_ALONE:
     if is_there(model):
