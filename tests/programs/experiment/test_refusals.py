@@ -245,7 +245,9 @@ def test_defaults_that_nobody_typed_make_room(program, flags):
 
 
 # Settings that may be any number, or that follow others.
-_UNBOUNDED = {"perturbation_factors", "qd_offset", "target_return"}
+_UNBOUNDED = {
+  "narrow_below", "perturbation_factors", "qd_offset", "target_return",
+  "widen_above"}
 
 
 @pytest.mark.parametrize("name", experiment.LAUNCHERS)
