@@ -35,10 +35,11 @@ class CurriculumConfig(Settings):
     "default it never does.",
     needs="curriculum")
   boundary_step: float = setting(
-    0.1, "Share of the way to the end by which a boundary moves.", above=0,
-    high=1, needs="curriculum")
+    0.2, "Share of the way to the end by which a boundary moves.", above=0,
+    high=1, offered=False, needs="curriculum")
   boundary_episodes: int = setting(
-    5, "Episodes at a boundary before it may move.", low=1, needs="curriculum")
+    3, "Episodes at a boundary before it may move.", low=1, offered=False,
+    needs="curriculum")
   boundary_share: float = setting(
     0.5, "Share of the episodes that are at a boundary.", above=0, high=1,
     offered=False, needs="curriculum")

@@ -208,16 +208,15 @@ def inherit_in_population(
       mesh, (learner, buffers), parents, turn)
   else:
     learner, turn = moving.inherit_by_moving(mesh, learner, parents, turn)
-  if setup.boundaries:
-    curriculum, turn = moving.inherit_by_moving(
-      mesh, curriculum, parents, turn)
     if not setup.on_policy:
       # In place, since a non-finite member's parent is finite, no child.
       buffers, turn = moving.inherit_by_moving(
         mesh, buffers, sources, turn, in_place=True)
   if setup.abilities.copies_states:
-    environment, _ = moving.inherit_by_moving(
+    environment, turn = moving.inherit_by_moving(
       mesh, environment, sources, turn, in_place=True)
+  if setup.boundaries:
+    curriculum, _ = moving.inherit_by_moving(mesh, curriculum, parents, turn)
   return Members(learner, buffers, environment, curriculum=curriculum)
 
 
