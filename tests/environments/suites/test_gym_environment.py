@@ -149,6 +149,7 @@ def _equal_steps(name, number, tolerance, **kwargs):
   plain = _make(name, **kwargs, **tunables)
   change(plain.model)
   plain.reset(seed=0)
+  jax.clear_caches()  # Among them the float32 parts of Runge and Kutta's step.
   with jax.enable_x64(True):
     one, _ = gym_environment.make_gym_robot(name, **kwargs)
     one = randomizing.randomized(one, randomize)
