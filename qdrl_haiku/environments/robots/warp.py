@@ -197,4 +197,5 @@ def check_warp() -> None:
       "give mjx.")
   import warp
 
-  warp.config.quiet = True  # It prints a line for each kernel.
+  config: Any = warp.config
+  config.quiet = True  # It prints a line for each kernel.
