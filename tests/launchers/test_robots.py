@@ -11,14 +11,14 @@ import sys
 import numpy as np
 import pytest
 
-from qdrl_haiku.environments.robots.model import BACKENDS
+from qdrl_haiku.environments import registry
 from tests.environments.robots import walkers
 from tests.launchers import harness
 from tests.programs.runs import common
 
 _ROBOTS = [
   *((name, backend)
-    for backend in BACKENDS
+    for backend in registry.BRAX["ant"].backends
     for name in ("halfcheetah", "ant", "hopper", "walker2d")),
   ("halfcheetah_uni", "spring"), ("boxes", "mjx"), ("gym:Hopper-v5", "")]
 

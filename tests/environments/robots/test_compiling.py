@@ -14,7 +14,6 @@ import pytest
 from qdrl_haiku import environments
 from qdrl_haiku.cpu import xla
 from qdrl_haiku.environments import registry, robots
-from qdrl_haiku.environments.robots.model import BACKENDS
 from tests.environments.robots import walkers
 
 _HERE = pathlib.Path(__file__).parent
@@ -26,7 +25,8 @@ _ROBOTS = [
     for backend in entry.backends),
   *((name, backend)
     for name in ("arm.xml", "tripod.xml", *walkers.WALKERS)
-    for backend in (["mjx"] if name in _ONLY_MJX else BACKENDS))]
+    for backend in (
+      ["mjx"] if name in _ONLY_MJX else registry.BRAX["ant"].backends))]
 
 
 def _environment(name, backend, tmp_path):
