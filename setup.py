@@ -134,7 +134,7 @@ setuptools.setup(
     "playground": ["playground"],
     "report": ["plotly"],
     # MuJoCo Warp is a part of mujoco-mjx, which leaves out what runs it.
-    "warp": ["warp-lang"],
+    "warp": ["warp-lang>=1.19"],
     "test": [
       "gymnasium>=1.1",
       # On newer Pythons the newest jax is tested, which gymnax excludes and

@@ -26,7 +26,7 @@ Hyperparams = Any
 """Any tree of at least one float leaf: all that a controller may change in
 training. A hyperparameter's name is its path in the tree, joined by "/"."""
 Record = dict[str, Any]
-"""What JSON, a file or keywords say, by name."""
+"""Maps names to what JSON, a file or keywords say."""
 Metrics = dict[str, jax.Array]
 """Scalars by name, for one agent."""
 

@@ -6,14 +6,16 @@ in each call, for as many instances as that has.
 """
 
 import dataclasses
-import functools
-import importlib.util
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import jax
 import jax.numpy as jnp
 
+from qdrl_haiku import names
 from qdrl_haiku.types import Array, Tree
+
+if TYPE_CHECKING:
+  from brax.base import Motion, Transform
 
 # What a step of the physics goes on from.
 _CARRIED = ("time", "qpos", "qvel", "act", "qacc_warmstart")
@@ -22,27 +24,16 @@ _CARRIED = ("time", "qpos", "qvel", "act", "qacc_warmstart")
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class WarpState:
-  """The physics of one robot, with the names of brax's.
+  """Holds the physics of one robot, with the names of brax's."""
 
-  Attributes:
-    q: [Q], generalized positions.
-    qd: [V], generalized velocities.
-    act: the actuators' states.
-    time: [], in seconds.
-    qacc_warmstart: [V], from which the solver begins.
-    x: brax's `Transform` of the bodies but the world.
-    xd: their `Motion`.
-    sensordata: what the sensors measure.
-  """
-
-  q: Array
-  qd: Array
-  act: Array
-  time: Array
-  qacc_warmstart: Array
-  x: Any
-  xd: Any
-  sensordata: Array
+  q: Array  # [Q], generalized positions.
+  qd: Array  # [V], generalized velocities.
+  act: Array  # The actuators' states.
+  time: Array  # [], in seconds.
+  qacc_warmstart: Array  # [V], from which the solver begins.
+  x: "Transform"  # Of the bodies but the world.
+  xd: "Motion"  # Theirs.
+  sensordata: Array  # What the sensors measure.
 
   def replace(self, **changes: Any) -> Self:
     """Returns a copy with some fields changed."""
@@ -61,7 +52,7 @@ class WarpPhysics:
     Raises:
       ValueError: if Warp isn't installed, or can't simulate the robot.
     """
-    check_warp()
+    prepare_warp()
     from mujoco import mjx
 
     self._sys = sys
@@ -104,8 +95,9 @@ class WarpPhysics:
       control: of its actuators, [A].
       num_steps: how many time steps, >= 0.
     """
-    first = {name: getattr(state, name) for name in _CARRIED[3:] + ("time",)}
-    first |= {"qpos": state.q, "qvel": state.qd}
+    first = {
+      "time": state.time, "qpos": state.q, "qvel": state.qd, "act": state.act,
+      "qacc_warmstart": state.qacc_warmstart}
     return self._advanced(sys, first, control, num_steps)
 
   def _advanced(
@@ -159,43 +151,30 @@ class WarpPhysics:
       carried = {name: getattr(data, name) for name in _CARRIED}
       # A step ends with the places and sensors of before.
       data = mjx.forward(model, data)
-      names = ("xpos", "xquat", "subtree_com", "cvel", "sensordata")
-      return carried | {name: getattr(data, name) for name in names}
+      told = ("xpos", "xquat", "subtree_com", "cvel", "sensordata")
+      return carried | {name: getattr(data, name) for name in told}
 
     return jax.vmap(one)(changes, first, control)
 
 
 def _changed_fields(before: Any, after: Any) -> dict[str, Array]:
   """Returns those of MJX's fields that differ between systems, by name."""
-  names = [x.name for x in dataclasses.fields(_model_class())]
+  from mujoco import mjx
+
+  fields = {x.name for x in dataclasses.fields(mjx.Model)}
   found = {
-    name: value for name in names
-    if name not in ("opt", "stat", "_impl")
-    and (value := getattr(after, name)) is not getattr(before, name)}
+    name: value for name in fields - {"opt", "stat", "_impl"}
+    if (value := getattr(after, name)) is not getattr(before, name)}
   if after.opt.gravity is not before.opt.gravity:
     found["opt.gravity"] = after.opt.gravity
   return found
 
 
-@functools.cache
-def _model_class() -> Any:
-  """Returns the class of MJX's models."""
-  from mujoco import mjx
-
-  return mjx.Model
-
-
-def check_warp() -> None:
-  """Refuses Warp where it isn't installed, and keeps it quiet.
+def prepare_warp() -> None:
+  """Keeps Warp quiet, which prints a line for each kernel.
 
   Raises:
-    ValueError: if it isn't.
+    ValueError: if it isn't installed.
   """
-  if importlib.util.find_spec("warp") is None:
-    raise ValueError(
-      "backend='warp' needs MuJoCo Warp; pip install 'qdrl_haiku[warp]', or "
-      "give mjx.")
-  import warp
-
-  config: Any = warp.config
-  config.quiet = True  # It prints a line for each kernel.
+  warp = names.import_extra("backend='warp'", "warp", "MuJoCo Warp")
+  warp.config.log_level = warp.LOG_WARNING

@@ -38,15 +38,9 @@ def make_playground_environment(
     The environment, and the number of steps of its episodes.
   """
   env_name = f"env_name='playground:{name}'"
-  try:
-    with brax_loading.quiet_brax_loading():
-      from mujoco_playground import registry
-  except ModuleNotFoundError as error:
-    if error.name != "mujoco_playground":
-      raise
-    raise ValueError(
-      f"{env_name} needs MuJoCo Playground; pip install "
-      "'qdrl_haiku[playground]'.") from error
+  with brax_loading.quiet_brax_loading():
+    registry = names.import_extra(
+      env_name, "mujoco_playground", "MuJoCo Playground", "playground").registry
   if name not in registry.ALL_ENVS:
     advice = names.nearest_name(name, registry.ALL_ENVS)
     raise ValueError(f"{env_name} is unknown; {advice}")
@@ -54,7 +48,7 @@ def make_playground_environment(
     _take_assets(assets)
   config = registry.get_default_config(name)
   if backend == "warp":
-    warp.check_warp()
+    warp.prepare_warp()
   if "impl" in config:
     overrides |= {"impl": "warp" if backend == "warp" else "jax"}
   elif backend == "warp":

@@ -1,7 +1,7 @@
 """Tests of robots by MuJoCo Warp, beside C MuJoCo."""
 
-import importlib.util
 import pathlib
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -71,9 +71,6 @@ def test_each_instance_steps_as_mujoco_does_with_its_own_physics():
 
 
 def test_without_warp_a_line_says_what_to_install(monkeypatch):
-  find = importlib.util.find_spec
-  monkeypatch.setattr(
-    importlib.util, "find_spec",
-    lambda name, *args: None if name == "warp" else find(name, *args))
+  monkeypatch.setitem(sys.modules, "warp", None)
   with pytest.raises(ValueError, match=r"needs MuJoCo Warp; .*\[warp\]'"):
     environments.create(_TRIPOD, backend="warp")
