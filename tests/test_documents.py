@@ -27,7 +27,7 @@ _ROOT = pathlib.Path(__file__).parents[1]
 _RECIPES = "launchers/README.md"
 # With the most lines that each may have.
 _DOCUMENTS = {
-  "README.md": 140, _RECIPES: 1083, "launchers/RESULTS.md": 510,
+  "README.md": 140, _RECIPES: 1083, "launchers/RESULTS.md": 489,
   "BUILD.md": 300, "CHANGELOG.md": 75}
 # Commands that are not run here, and why.
 _NOT_RUN = {

@@ -11,12 +11,6 @@ from qdrl_haiku.learners.base import (
 )
 from qdrl_haiku.learners.check import check
 from qdrl_haiku.learners.config import AgentConfig
-from qdrl_haiku.learners.crossq import (
-  CrossQConfig,
-  CrossQGenotype,
-  CrossQState,
-  crossq,
-)
 from qdrl_haiku.learners.dqn import DQNConfig, DQNGenotype, DQNState, dqn
 from qdrl_haiku.learners.hyperparameters import (
   COMMON as COMMON_HYPERPARAMETERS,
@@ -34,6 +28,18 @@ from qdrl_haiku.learners.statistics import (
   update_statistics,
 )
 from qdrl_haiku.learners.td3 import TD3Config, TD3Genotype, TD3State, td3
+from qdrl_haiku.learners.with_batch_norm.crossq import (
+  CrossQConfig,
+  CrossQGenotype,
+  CrossQState,
+  crossq,
+)
+from qdrl_haiku.learners.with_batch_norm.xqc import (
+  XQCConfig,
+  XQCGenotype,
+  XQCState,
+  xqc,
+)
 from qdrl_haiku.learners.with_skills.config import (
   DECLARATIONS,
   KINDS,
@@ -71,4 +77,3 @@ from qdrl_haiku.learners.with_skills.smerl import (
   smerl,
   smerl_objective,
 )
-from qdrl_haiku.learners.xqc import XQCConfig, XQCGenotype, XQCState, xqc

@@ -6,14 +6,14 @@ from qdrl_haiku import specs
 from qdrl_haiku.config import Settings, UsersOwn
 from qdrl_haiku.learners.base import Learner
 from qdrl_haiku.learners.config import AgentConfig
-from qdrl_haiku.learners.crossq import CrossQConfig, crossq
 from qdrl_haiku.learners.dqn import DQNConfig, dqn
 from qdrl_haiku.learners.hyperparameters import discount_for_episodes
 from qdrl_haiku.learners.ppo import PPOConfig, ppo
 from qdrl_haiku.learners.pqn import PQNConfig, pqn
 from qdrl_haiku.learners.sac import SACConfig, sac
 from qdrl_haiku.learners.td3 import TD3Config, td3
-from qdrl_haiku.learners.xqc import XQCConfig, xqc
+from qdrl_haiku.learners.with_batch_norm.crossq import CrossQConfig, crossq
+from qdrl_haiku.learners.with_batch_norm.xqc import XQCConfig, xqc
 
 BASES: dict[str, AgentConfig] = {
   "sac": SACConfig(), "td3": TD3Config(), "crossq": CrossQConfig(),

@@ -13,12 +13,12 @@ from qdrl_haiku import losses, specs, types
 from qdrl_haiku import networks as networks_lib
 from qdrl_haiku.learners import (
   base,
-  batch_norm,
   hyperparameters,
   soft_policy,
   statistics,
 )
 from qdrl_haiku.learners.config import DelayedSoftAgentConfig
+from qdrl_haiku.learners.with_batch_norm import batch_norm
 from qdrl_haiku.learners.with_memory.remembering import remembering
 
 # Of Adam, in section 4 and table 2 of the paper.

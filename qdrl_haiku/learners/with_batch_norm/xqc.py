@@ -15,12 +15,12 @@ from qdrl_haiku import networks as networks_lib
 from qdrl_haiku.config import setting
 from qdrl_haiku.learners import (
   base,
-  batch_norm,
   hyperparameters,
   soft_policy,
   statistics,
 )
 from qdrl_haiku.learners.config import DelayedSoftAgentConfig
+from qdrl_haiku.learners.with_batch_norm import batch_norm
 from qdrl_haiku.learners.with_memory.remembering import remembering
 
 # The atoms' range is this times the largest return, so that no return is at its

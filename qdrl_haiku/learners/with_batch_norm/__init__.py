@@ -1,0 +1,1 @@
+"""Learners whose networks have batch normalisation."""
